@@ -1,0 +1,72 @@
+"""Hand-written all-reduce over MPI: schedules that are run, proven, priced, drawn and benchmarked from one text.
+
+>>> from allreduce import cost, draw, verify
+>>> print(draw("ring", 3))
+ring: 3 ranks, 3 blocks, 4 steps (# summed over all, . given away)
+0  >1 12.  >1 #..  >2 ##.  >2 ###
+1  >2 .12  >2 .#.  >0 .##  >0 ###
+2  >0 2.1  >0 ..#  >1 #.#  >1 ###
+
+Importing this package needs no MPI, no GPU and no compiler: what does is loaded on first use, so that a device can
+be bound before MPI starts, and schedules can be studied on a login node.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .algorithms import supporting
+
+if TYPE_CHECKING:
+    from .algorithms import schedule as schedule
+    from .collectives import allgather as allgather
+    from .collectives import allreduce as allreduce
+    from .collectives import bcast as bcast
+    from .collectives import reduce as reduce
+    from .collectives import reduce_scatter as reduce_scatter
+    from .communicator import Communicator as Communicator
+    from .costs import cost as cost
+    from .drawing import draw as draw
+    from .execute.operation import CollectiveTimeout as CollectiveTimeout
+    from .execute.operation import Request as Request
+    from .execute.operation import waitall as waitall
+    from .schedules import Recv as Recv
+    from .schedules import Schedule as Schedule
+    from .schedules import Send as Send
+    from .verifier import ScheduleError as ScheduleError
+    from .verifier import verify as verify
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "schedule": "algorithms",
+    "Schedule": "schedules", "Send": "schedules", "Recv": "schedules",
+    "verify": "verifier", "ScheduleError": "verifier",
+    "cost": "costs",
+    "draw": "drawing",
+    "allreduce": "collectives", "reduce_scatter": "collectives", "allgather": "collectives",
+    "reduce": "collectives", "bcast": "collectives",
+    "Communicator": "communicator",
+    "CollectiveTimeout": "execute.operation", "Request": "execute.operation", "waitall": "execute.operation",
+}  # fmt: skip
+
+__all__ = ["algorithms", *_HOMES]
+
+
+def algorithms(collective: str = "allreduce") -> list[str]:
+    """The names of the algorithms that can do a collective.
+
+    >>> algorithms("bcast")
+    ['binomial_tree', 'kary_tree', 'pipelined_tree', 'star']
+    """
+    return supporting(collective)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'allreduce' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,198 @@
+"""The door: what callers hand in becomes checked arrays and names, before anything is sent or changed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from mpi4py import MPI
+
+from .execute.reductions import BFLOAT16, Kernel, check, python_kernel
+
+__all__ = ["OP_NAMES", "Unsupported", "as_array", "as_op", "as_type", "check_pair", "is_ordered"]
+
+
+class Unsupported(TypeError):
+    """A dtype, operation or kind of buffer that is not ours; MPI itself may know it."""
+
+
+#: MPI's operations by handle, and NumPy's, that we have kernels for.
+OP_NAMES: dict[Any, str] = {
+    MPI.SUM.handle: "sum", MPI.PROD.handle: "prod", MPI.MIN.handle: "min", MPI.MAX.handle: "max",
+    MPI.LAND.handle: "land", MPI.LOR.handle: "lor", MPI.LXOR.handle: "lxor",
+    MPI.BAND.handle: "band", MPI.BOR.handle: "bor", MPI.BXOR.handle: "bxor",
+}  # fmt: skip
+UFUNCS = {
+    np.add: "sum", np.multiply: "prod", np.minimum: "min", np.maximum: "max",
+    np.logical_and: "land", np.logical_or: "lor", np.logical_xor: "lxor",
+    np.bitwise_and: "band", np.bitwise_or: "bor", np.bitwise_xor: "bxor",
+}  # fmt: skip
+
+
+def as_array(buffer: Any, name: str, writeable: bool = False) -> np.ndarray:
+    """A view of a caller's buffer as a contiguous array; never a copy.
+
+    Raises
+    ------
+    TypeError
+        No buffer, or one on a device.
+    ValueError
+        Not contiguous, not aligned, or to be written and read-only.
+    """
+    array = buffer if isinstance(buffer, np.ndarray) else _view(buffer, name)
+    if not array.dtype.isnative:
+        native = array.dtype.newbyteorder("=")
+        raise TypeError(f"{name} has dtype {array.dtype} in foreign byte order; pass {name}.astype({str(native)!r})")
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides}); pass a copy")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} is not aligned to its dtype {array.dtype}; pass a copy")
+    if writeable and not array.flags.writeable:
+        raise ValueError(f"{name} is read-only")
+    return array
+
+
+def _view(buffer: Any, name: str) -> np.ndarray:
+    if isinstance(buffer, (list, tuple)):
+        return _of_message(buffer, name)
+    if hasattr(buffer, "__cuda_array_interface__"):
+        raise TypeError(f"{name} lies on a device; only buffers in host memory can be reduced")
+    if type(buffer).__module__.partition(".")[0] == "torch":
+        return _of_tensor(buffer)
+    try:
+        return np.asarray(memoryview(buffer))
+    except TypeError:
+        raise Unsupported(f"{name} must be an array or another buffer, not {type(buffer).__name__}") from None
+
+
+def _of_message(message: Any, name: str) -> np.ndarray:
+    """mpi4py's [buffer, count, datatype], where it says what the array says itself."""
+    array, *facts = message
+    if not isinstance(array, np.ndarray):
+        raise Unsupported(f"{name} must be an array or [array, count, datatype], not {type(message).__name__}")
+    for fact in facts:
+        if isinstance(fact, int) and fact <= array.size and array.flags.c_contiguous:
+            array = array.reshape(-1)[:fact]
+        elif not (isinstance(fact, (MPI.Datatype, str)) and _same_type(array.dtype, fact)):
+            raise Unsupported(f"{name}: only [array, count, datatype] with the array's own datatype, not {facts}")
+    return array
+
+
+def _same_type(dtype: np.dtype, datatype: Any) -> bool:
+    from mpi4py.util.dtlib import to_numpy_dtype
+
+    if isinstance(datatype, str):
+        return dtype.char == datatype
+    try:
+        return bool(to_numpy_dtype(datatype) == dtype)
+    except (ValueError, TypeError):
+        return False
+
+
+def _of_tensor(tensor: Any) -> np.ndarray:
+    """A CPU tensor's memory; NumPy has no name for its bfloat16, so it passes as 16 bits."""
+    tensor = tensor.detach()
+    if str(tensor.dtype) == "torch.bfloat16":
+        import torch
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def check_pair(sendbuf: np.ndarray, recvbuf: np.ndarray, send_parts: int = 1, recv_parts: int = 1) -> None:
+    """Refuse buffers that do not fit together: recvbuf has recv_parts shares where sendbuf has send_parts.
+
+    Raises
+    ------
+    TypeError
+        Different dtypes.
+    ValueError
+        Different counts or memory orders, or partial overlap.
+    """
+    if sendbuf.dtype != recvbuf.dtype:
+        raise TypeError(f"sendbuf has dtype {sendbuf.dtype}, recvbuf has {recvbuf.dtype}; they must be equal")
+    if sendbuf.size * recv_parts != recvbuf.size * send_parts:
+        wants = sendbuf.size * recv_parts // send_parts
+        raise ValueError(f"sendbuf has {sendbuf.size} elements, so recvbuf must have {wants}, not {recvbuf.size}")
+    if sendbuf.shape == recvbuf.shape and sendbuf.flags.c_contiguous != recvbuf.flags.c_contiguous:
+        raise ValueError("sendbuf and recvbuf are laid out in different orders (C and Fortran)")
+    a, b = sendbuf.ctypes.data, recvbuf.ctypes.data
+    same = a == b and sendbuf.size == recvbuf.size
+    if not same and a < b + recvbuf.nbytes and b < a + sendbuf.nbytes:
+        raise ValueError("sendbuf and recvbuf overlap in part; pass the same array or MPI.IN_PLACE to work in place")
+
+
+def as_type(accumulate: Any, dtype: np.dtype, op: Any) -> np.dtype | None:
+    """The type to sum in, if it is another.
+
+    Raises
+    ------
+    ValueError
+        One that is not wider, or an operation that is not a sum or average.
+    """
+    if accumulate is None:
+        return None
+    wide = BFLOAT16 if str(accumulate) == "bfloat16" else np.dtype(accumulate)
+    if wide == dtype:
+        return None
+    floats = dtype.kind == "f" or dtype == BFLOAT16
+    fits = (wide.kind == "f" and floats) or (wide.kind in "iu" and wide.kind == dtype.kind)
+    if not fits or wide.itemsize <= dtype.itemsize or wide == np.dtype(np.longdouble):
+        raise ValueError(f"accumulate={accumulate!r} is no wider type of {dtype}'s kind, such as float32 for float16")
+    if op not in ("sum", "avg", "prod"):
+        raise ValueError(f"accumulate only changes op 'sum', 'avg' and 'prod', not {op!r}")
+    return wide
+
+
+def as_op(op: Any, dtype: np.dtype) -> str | Kernel:
+    """The name of an operation, or the kernel of the caller's own.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Unknown, or not defined for the dtype.
+    """
+    name = op if isinstance(op, str) else OP_NAMES.get(op.handle) if isinstance(op, MPI.Op) else UFUNCS.get(op)
+    if name:
+        try:
+            check(dtype, name)
+        except TypeError as error:
+            raise Unsupported(str(error)) from None
+        return name
+    if isinstance(op, MPI.Op):
+        if op.is_predefined or dtype.char not in MPI._typedict:
+            raise Unsupported(f"{'this operation of MPI' if op.is_predefined else 'an MPI.Op'} on dtype {dtype}")
+    elif not callable(op):
+        raise TypeError(f"op must be a name, an MPI.Op or a callable of two arrays, not {op!r}")
+    return _own_kernel(op, dtype)
+
+
+#: Kernels of the caller's own operations; the operation is kept so that its id stays its own.
+_own: dict[tuple[int, np.dtype], tuple[Any, Kernel]] = {}
+
+
+def _own_kernel(op: Any, dtype: np.dtype) -> Kernel:
+    key = id(op), dtype
+    if key not in _own:
+        function = _reduce_local(op) if isinstance(op, MPI.Op) else op
+        try_out = np.asarray(function(np.ones(2, dtype), np.ones(2, dtype)))
+        if try_out.shape != (2,):
+            raise TypeError(f"op {op!r} makes shape {try_out.shape} of two arrays of shape (2,)")
+        _own[key] = op, python_kernel(dtype, function)
+    return _own[key][1]
+
+
+def _reduce_local(op: MPI.Op) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def function(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        result = b.copy()
+        op.Reduce_local(a, result)
+        return result
+
+    return function
+
+
+def is_ordered(op: Any) -> bool:
+    """Whether operands must stay in rank order: a Python function commutes only if it says `commutative = True`."""
+    if isinstance(op, MPI.Op):
+        return not op.Is_commutative()
+    return callable(op) and op not in UFUNCS and not getattr(op, "commutative", False)

@@ -1,0 +1,302 @@
+"""The engine behind a communicator: from checked arguments to a plan, and from a plan to a result."""
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .algorithms import TABLE, parse, supporting
+from .buffers import Unsupported, as_array, as_op, as_type, check_pair, is_ordered
+from .costs import estimate
+from .execute import loop
+from .execute.mpi_abi import library, threads_need_lock
+from .execute.operation import Channel, Compiled, Operation, Plan, Request, finish
+from .execute.plan import Order
+from .native import native
+
+__all__ = ["Engine", "choose", "engine_of"]
+
+
+class Engine:
+    """All collectives on one communicator.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Is duplicated; collective.
+    timeout : float or None
+        Seconds after which a wait raises `CollectiveTimeout`.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, timeout: float | None = None) -> None:
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout must be a positive number of seconds or None, not {timeout!r}")
+        if library() is not None:
+            loop.prepare()
+        self.channel = Channel(comm, timeout)
+        self.handle = comm.handle
+        self.quick = library() is not None and not threads_need_lock() and loop.reads_arrays()
+        self._nodes: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def fast(self) -> dict[tuple, Plan]:
+        """Plans by the arguments of the call."""
+        return self.channel.fast
+
+    def blocking(self, collective: str, sendbuf: Any, recvbuf: Any, key: tuple = (), **wishes: Any) -> Any:
+        """Run a collective and return its result; remember it under the key of the call."""
+        if wishes.get("algorithm") == "native":
+            return self.native(collective, sendbuf, recvbuf, **wishes)
+        plan, arrays, result = self.prepare(collective, sendbuf, recvbuf, **wishes)
+        if key and self.quick and plan.state:
+            self.fast[key] = plan
+        operation = plan.operation()
+        operation.start(arrays)
+        finish(operation)
+        return result
+
+    def native(
+        self,
+        collective: str,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any = "sum",
+        algorithm: str = "native",
+        accumulate: Any = None,
+        root: int = 0,
+    ) -> Any:
+        """MPI's own collective, on the private duplicate."""
+        if accumulate is not None:
+            raise ValueError("algorithm 'native' cannot accumulate in another type")
+        channel = self.channel
+        if channel.broken:
+            raise RuntimeError(channel.broken)
+        send, recv, result = ARRAYS[collective](sendbuf, recvbuf, channel.rank, channel.size, _root(root, channel.size))
+        if collective not in ("allgather", "bcast"):
+            as_op(op, send.dtype)
+        native(channel.comm, collective, send, recv, op, root)
+        return result
+
+    def resume(self, plan: Plan, code: int, *buffers: Any) -> None:
+        """Go on where `loop.run` left off."""
+        operation = plan.operations[0]
+        assert isinstance(operation, Compiled)
+        operation.check(code)
+        operation.watch(buffers)
+        finish(operation)
+
+    def request(self, collective: str, sendbuf: Any, recvbuf: Any, **wishes: Any) -> Request:
+        """Begin a collective."""
+        plan, arrays, result = self.prepare(collective, sendbuf, recvbuf, **wishes)
+        operation = plan.operation()
+        operation.start(arrays)
+        return Request(operation, result)
+
+    def persistent(self, collective: str, sendbuf: Any, recvbuf: Any, **wishes: Any) -> "PersistentRequest":
+        """Prepare a collective to be started many times on the same buffers."""
+        plan, arrays, result = self.prepare(collective, sendbuf, recvbuf, **wishes)
+        return PersistentRequest(plan.new(), arrays, result)
+
+    def prepare(
+        self,
+        collective: str,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any = "sum",
+        algorithm: str = "auto",
+        accumulate: Any = None,
+        root: int = 0,
+        **params: Any,
+    ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
+        """Check everything at the door; returns the plan, the two arrays it runs on, and what to hand back.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming what was given and what is allowed.
+        """
+        channel = self.channel
+        if channel.broken:
+            raise RuntimeError(channel.broken)
+        if algorithm == "native":
+            raise Unsupported("algorithm 'native' only runs blocking calls")
+        send, recv, result = ARRAYS[collective](sendbuf, recvbuf, channel.rank, channel.size, _root(root, channel.size))
+        dtype, count = send.dtype, max(send.size, recv.size)
+        if collective in ("allgather", "bcast"):
+            kernel: Any = "sum"
+            wide = None
+        else:
+            kernel, wide = as_op(op, dtype), as_type(accumulate, dtype, op)
+        ordered = collective not in ("allgather", "bcast") and is_ordered(op)
+        key, params = self.algorithm(algorithm, collective, count * (wide or dtype).itemsize, ordered, params)
+        if ordered and root:
+            raise ValueError(f"an operation that does not commute needs root 0, not {root}")
+        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())))
+        return channel.plan(order), (send, recv), result
+
+    def algorithm(
+        self, name: str, collective: str, nbytes: int, ordered: bool, params: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """Resolve a name, "auto" included, to one in the table and its parameters."""
+        size = self.channel.size
+        if name == "auto":
+            return choose(collective, size, nbytes, ordered), {}
+        key, params = parse(name, size, collective, **params)
+        if ordered and not TABLE[key].ordered:
+            fitting = [n for n in supporting(collective) if TABLE[n].ordered]
+            raise ValueError(f"{key} does not keep rank order, and op does not commute; {', '.join(fitting)} do")
+        if key.startswith("hierarchical") and "nodes" not in params and len(self.nodes) > 1:
+            params["nodes"] = self.nodes
+        return key, params
+
+    @property
+    def nodes(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of every node; collective on first use."""
+        if not self._nodes:
+            node = self.channel.comm.Split_type(MPI.COMM_TYPE_SHARED)
+            first = node.bcast(self.channel.rank)
+            node.Free()
+            leaders = self.channel.comm.allgather(first)
+            self._nodes = tuple(
+                tuple(r for r, own in enumerate(leaders) if own == leader) for leader in dict.fromkeys(leaders)
+            )
+        return self._nodes
+
+
+def choose(collective: str, size: int, nbytes: int, ordered: bool = False) -> str:
+    """The algorithm that costs least with the shipped constants: the same answer on every rank."""
+    names = [n for n in supporting(collective) if TABLE[n].auto and (TABLE[n].ordered or not ordered)]
+    return min(names, key=lambda name: estimate(name, size, nbytes))
+
+
+def _root(root: Any, size: int) -> int:
+    if not isinstance(root, int) or not 0 <= root < size:
+        raise ValueError(f"root must be a rank of the communicator, 0 to {size - 1}, not {root!r}")
+    return root
+
+
+def _same(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """All-reduce: two buffers of one length, or one; the result is made if there is none."""
+    if sendbuf is MPI.IN_PLACE:
+        recv = as_array(recvbuf, "recvbuf", writeable=True)
+        return recv, recv, recvbuf
+    send = as_array(sendbuf, "sendbuf")
+    recvbuf = np.empty_like(send) if recvbuf is None else recvbuf
+    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    check_pair(send, recv)
+    return send, recv, recvbuf
+
+
+def _scattered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Reduce-scatter: recvbuf is one share; in place it is the first share of the buffer, as in MPI."""
+    if sendbuf is MPI.IN_PLACE:
+        whole = as_array(recvbuf, "recvbuf", writeable=True)
+        _check_shares(whole, "recvbuf", size)
+        return whole, whole, recvbuf
+    send = as_array(sendbuf, "sendbuf")
+    _check_shares(send, "sendbuf", size)
+    recvbuf = np.empty(send.size // size, send.dtype) if recvbuf is None else recvbuf
+    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    check_pair(send, recv, size, 1)
+    return send, recv, recvbuf
+
+
+def _gathered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """All-gather: recvbuf has room for all shares; in place ours is already there."""
+    if sendbuf is MPI.IN_PLACE:
+        whole = as_array(recvbuf, "recvbuf", writeable=True)
+        _check_shares(whole, "recvbuf", size)
+        part = whole.size // size
+        return whole.reshape(-1)[rank * part : (rank + 1) * part], whole, recvbuf
+    send = as_array(sendbuf, "sendbuf")
+    recvbuf = np.empty((size, *send.shape), send.dtype) if recvbuf is None else recvbuf
+    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    check_pair(send, recv, 1, size)
+    return send, recv, recvbuf
+
+
+def _rooted(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Reduce: only the root's recvbuf counts; elsewhere the result is None."""
+    if rank == root:
+        return _same(sendbuf, recvbuf, rank, size, root)
+    if sendbuf is MPI.IN_PLACE:
+        raise ValueError(f"MPI.IN_PLACE is for the root of a reduce, rank {root}; rank {rank} must pass its sendbuf")
+    send = as_array(sendbuf, "sendbuf")
+    return send, send, None
+
+
+def _single(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Broadcast: one buffer."""
+    buffer = as_array(sendbuf, "buf", writeable=rank != root)
+    return buffer, buffer, sendbuf
+
+
+def _check_shares(array: np.ndarray, name: str, size: int) -> None:
+    if array.size % size:
+        raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share equally")
+
+
+ARRAYS = {"allreduce": _same, "reduce_scatter": _scattered, "allgather": _gathered, "reduce": _rooted, "bcast": _single}
+
+
+class PersistentRequest:
+    """A prepared collective, as `MPI.Prequest`: Start it, then Test or Wait, again and again; Free it."""
+
+    def __init__(self, operation: Operation, arrays: tuple[np.ndarray, np.ndarray], result: Any) -> None:
+        self.operation: Operation | None = operation
+        self.arrays, self.result = arrays, result
+        self.request: Request | None = None
+
+    def Start(self) -> None:
+        """Begin on what the buffers hold now."""
+        if self.operation is None:
+            raise RuntimeError("the persistent request is freed")
+        if self.request is not None and not self.request.done:
+            raise RuntimeError("the persistent request is already started; Wait for it first")
+        self.operation.start(self.arrays)
+        self.request = Request(self.operation, self.result)
+
+    def Wait(self, status: Any = None) -> bool:
+        """Wait for the last Start; at once if there was none."""
+        return self.request.Wait() if self.request else True
+
+    def Test(self, status: Any = None) -> bool:
+        """True if the last Start is done."""
+        return self.request.Test() if self.request else True
+
+    def Free(self) -> None:
+        """Let go of the buffers."""
+        self.Wait()
+        self.operation, self.arrays = None, ()  # type: ignore[assignment]
+
+
+#: Engines of communicators that are not ours, by handle; each hangs on its communicator and goes with it.
+_engines: dict[int, Engine] = {}
+_keyval = MPI.KEYVAL_INVALID
+
+
+def engine_of(comm: MPI.Intracomm | None) -> Engine:
+    """The engine of a communicator, made on first use, which is collective."""
+    if comm is None:
+        comm = MPI.COMM_WORLD
+    own = getattr(comm, "engine", None)
+    if own is not None:
+        return own
+    engine = _engines.get(comm.handle)
+    return engine if engine is not None else _attach(comm)
+
+
+def _attach(comm: MPI.Intracomm) -> Engine:
+    global _keyval
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
+    if _keyval == MPI.KEYVAL_INVALID:
+        _keyval = MPI.Comm.Create_keyval(delete_fn=_detach)
+    engine = _engines[comm.handle] = Engine(comm)
+    comm.Set_attr(_keyval, engine)
+    return engine
+
+
+def _detach(comm: MPI.Comm, keyval: int, engine: Engine) -> None:
+    _engines.pop(engine.handle, None)
+    engine.channel.close()

@@ -1,0 +1,92 @@
+"""The Python interpreter of a plan's table: for MPIs whose handles we do not know, and for kernels in Python.
+
+It does what the compiled loop does, through a Memory that knows how to post, copy and apply; another kind of
+memory needs no third loop.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .loop import AGAIN, DONE, SLICE
+from .reductions import Kernel
+from .table import CALL, COPY, RECV, SEND, WAIT
+
+__all__ = ["HostMemory", "Interpreter"]
+
+
+class HostMemory:
+    """Ordinary memory: addresses are numbers, messages go through mpi4py.
+
+    Parameters
+    ----------
+    bases : three int
+        Addresses of the send buffer, the receive buffer and our own.
+    kernels : sequence of Kernel
+    comm : MPI.Comm
+    tag : int
+    """
+
+    def __init__(self, bases: Sequence[int], kernels: Sequence[Kernel], comm: MPI.Comm, tag: int) -> None:
+        self.bases, self.kernels, self.comm, self.tag = (*bases, 0), kernels, comm, tag
+
+    def at(self, buffer: int, offset: int) -> int:
+        """The address of a place; of a PLAIN number, the number."""
+        return self.bases[buffer] + offset
+
+    def post(self, kind: int, peer: int, buffer: int, offset: int, nbytes: int) -> MPI.Request:
+        message = [MPI.memory.fromaddress(self.at(buffer, offset), nbytes), MPI.BYTE]
+        return (self.comm.Isend if kind == SEND else self.comm.Irecv)(message, peer, self.tag)
+
+    def copy(self, to: tuple[int, int], from_: tuple[int, int], nbytes: int) -> None:
+        target, origin = self.at(*to), self.at(*from_)
+        if target != origin:
+            MPI.memory.fromaddress(target, nbytes)[:] = MPI.memory.fromaddress(origin, nbytes)
+
+    def apply(self, kernel: int, out: tuple[int, int], a: tuple[int, int], b: tuple[int, int], count: int) -> None:
+        self.kernels[kernel].call(self.at(*out), self.at(*a), self.at(*b), count)
+
+
+class Interpreter:
+    """One run of a table.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray
+        The table, shape (rows, COLUMNS).
+    memory : HostMemory
+        Or another with the same methods.
+    """
+
+    def __init__(
+        self, rows: np.ndarray, kernels: Sequence[Kernel], bases: Sequence[int], comm: MPI.Comm, tag: int
+    ) -> None:
+        self.rows, self.pc = rows, 0
+        self.memory = HostMemory(bases, kernels, comm, tag)
+        self.requests: dict[int, Any] = {}
+
+    def advance(self, patient: bool) -> int:
+        """Go on until DONE, or until something is not there yet: at once, or after a tenth of a second."""
+        while self.pc < len(self.rows):
+            kind, _, *r = self.rows[self.pc].tolist()
+            if kind in (SEND, RECV):
+                self.requests[r[4]] = self.memory.post(kind, r[0], r[1], r[2], r[3])
+            elif kind == COPY:
+                self.memory.copy((r[0], r[1]), (r[2], r[3]), r[4])
+            elif kind == CALL:
+                self.memory.apply(r[0], (r[1], r[2]), (r[3], r[4]), (r[5], r[6]), r[7])
+            elif kind == WAIT and not self.wait([self.requests[i] for i in range(r[0], r[1])], patient):
+                return AGAIN
+            self.pc += 1
+        return DONE
+
+    def wait(self, requests: list, patient: bool) -> bool:
+        since = time.monotonic()
+        while not MPI.Request.Testall(requests):
+            if not patient or time.monotonic() - since > SLICE:
+                return False
+            time.sleep(0)
+        return True

@@ -1,0 +1,151 @@
+"""What Numba lacks: memory at an address, a call to an address, half-precision numbers, IEEE minimum and maximum.
+
+Numba does not cache functions that close over ctypes pointers, so everything native is reached by an int64 address.
+"""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core.cgutils import unpack_tuple
+
+#: Untyped, for what it returns is called with one argument less than what it takes.
+intrinsic: Any = extending.intrinsic
+
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Let one process of a machine compile at a time: the first one writes the cache, the others read it."""
+    path = os.path.join(tempfile.gettempdir(), f"allreduce-compiling-{os.getuid()}")
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _reader(llvm: ir.Type, numba_type: Any) -> Callable:
+    @intrinsic
+    def load(_: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(builder.inttoptr(args[0], llvm.as_pointer()))
+            return value if llvm is I64 else builder.sext(value, I64)
+
+        return numba_type(types.int64), codegen
+
+    return load
+
+
+load64 = _reader(I64, types.int64)
+load32 = _reader(I32, types.int64)
+
+
+@intrinsic
+def store64(_: Any, address: Any, value: Any) -> Any:
+    """Write eight bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], I64.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def call(_: Any, address: Any, args: Any) -> Any:
+    """Call a C function that takes integers or pointers and returns an int.
+
+    A 32-bit integer passed as 64 bits is read from the lower half of its register, on every platform we know.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        arguments = unpack_tuple(builder, values[1])
+        function = ir.FunctionType(I32, [I64] * len(arguments))
+        result = builder.call(builder.inttoptr(values[0], function.as_pointer()), arguments)
+        return builder.sext(result, I64)
+
+    return types.int64(types.int64, args), codegen
+
+
+@intrinsic
+def call_double(_: Any, address: Any) -> Any:
+    """Call a C function without arguments that returns a double."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        function = ir.FunctionType(DOUBLE, [])
+        return builder.call(builder.inttoptr(values[0], function.as_pointer()), [])
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic
+def pointer(_: Any, address: Any) -> Any:
+    """An address as a pointer, for `carray`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), codegen
+
+
+@intrinsic
+def half_to_float(_: Any, bits: Any) -> Any:
+    """float16 as bits to float32; only where the processor has the instruction, elsewhere LLVM calls into nothing."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fpext(builder.bitcast(args[0], HALF), FLOAT)
+
+    return types.float32(types.uint16), codegen
+
+
+@intrinsic
+def float_to_half(_: Any, value: Any) -> Any:
+    """float32 to float16 as bits, rounded to nearest even."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.fptrunc(args[0], HALF), I16)
+
+    return types.uint16(types.float32), codegen
+
+
+@intrinsic
+def float_from_bits(_: Any, bits: Any) -> Any:
+    """The float32 with these bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], FLOAT)
+
+    return types.float32(types.uint32), codegen
+
+
+@intrinsic
+def bits_of_float(_: Any, value: Any) -> Any:
+    """The bits of a float32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], I32)
+
+    return types.uint32(types.float32), codegen
+
+
+def _ieee(name: str) -> Callable:
+    @intrinsic
+    def extremum(_: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = args[0].type
+            function = ir.FunctionType(kind, [kind, kind])
+            return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", [kind], function), args)
+
+        return a(a, a), codegen
+
+    return extremum
+
+
+#: NaN wins, and -0 < +0.
+minimum, maximum = _ieee("minimum"), _ieee("maximum")

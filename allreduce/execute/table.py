@@ -1,0 +1,135 @@
+"""The table both interpreters read: rows that name addresses, counts and requests, and nothing else."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..schedules import ranges
+from .reductions import Kernel
+
+__all__ = ["CALL", "COLUMNS", "COPY", "PLAIN", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "WAIT",
+           "Posted", "Region", "Table", "aligned"]  # fmt: skip
+
+#: Kinds of rows. The columns are kind, step, and then
+#:   SEND, RECV  peer, buffer, offset, bytes, request
+#:   WAIT        first request, one past the last
+#:   COPY        to buffer, offset, from buffer, offset, bytes
+#:   CALL        kernel, out buffer, offset, a buffer, offset, b buffer, offset, count
+SEND, RECV, WAIT, COPY, CALL = range(5)
+COLUMNS = 10
+
+#: Buffers: the caller's two, and our own. An operand in PLAIN is no address but the number in its offset.
+SENDBUF, RECVBUF, SCRATCH, PLAIN = range(4)
+
+LINE = 64
+
+
+def aligned(nbytes: int) -> int:
+    """Rounded up to whole cache lines."""
+    return -(-nbytes // LINE) * LINE
+
+
+class Region(NamedTuple):
+    """A place in a buffer, so many bytes from its beginning."""
+
+    buffer: int
+    offset: int
+
+    def after(self, nbytes: int) -> "Region":
+        return Region(self.buffer, self.offset + nbytes)
+
+
+class Posted(NamedTuple):
+    """A message, or a piece of one, on its way: the region it uses, and its request."""
+
+    region: Region
+    nbytes: int
+    request: int
+
+    def touches(self, region: Region, nbytes: int) -> bool:
+        """Whether it overlaps a region; the caller's two buffers may be one."""
+        mine, other = self.region, region
+        same = mine.buffer == other.buffer or {mine.buffer, other.buffer} == {SENDBUF, RECVBUF}
+        return same and mine.offset < other.offset + nbytes and other.offset < mine.offset + self.nbytes
+
+
+class Table:
+    """The rows of one rank's plan, as they come to be.
+
+    Attributes
+    ----------
+    rows : list of tuple
+    kernels : list of Kernel
+        What CALL rows call.
+    scratch : int
+        Bytes of our own buffer that the rows use.
+    requests : int
+        Most requests in flight at once.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, ...]] = []
+        self.kernels: list[Kernel] = []
+        self.scratch = self.requests = 0
+        self.step = 0
+        self._kept = self._used = 0  # bytes of our own buffer reserved for good, and until the step ends
+        self._posted = 0
+        self._waited: set[int] = set()
+
+    def array(self) -> np.ndarray:
+        """The rows as an array of shape (rows, COLUMNS), int64."""
+        table = np.zeros((len(self.rows), COLUMNS), np.int64)
+        for i, row in enumerate(self.rows):
+            table[i, : len(row)] = row
+        return table
+
+    def keep(self, nbytes: int) -> Region:
+        """Room in our own buffer until the plan ends."""
+        region = self.box(nbytes)
+        self._kept = self._used
+        return region
+
+    def box(self, nbytes: int) -> Region:
+        """Room in our own buffer until the step ends."""
+        region = Region(SCRATCH, self._used)
+        self._used += aligned(nbytes)
+        self.scratch = max(self.scratch, self._used)
+        return region
+
+    def copy(self, to: Region, from_: Region, nbytes: int) -> None:
+        if nbytes and to != from_:
+            self.rows.append((COPY, self.step, *to, *from_, nbytes))
+
+    def apply(self, kernel: Kernel, out: Region, a: Region, b: Region, count: int) -> None:
+        if count:
+            if kernel not in self.kernels:
+                self.kernels.append(kernel)
+            self.rows.append((CALL, self.step, self.kernels.index(kernel), *out, *a, *b, count))
+
+    def post(self, kind: int, peer: int, region: Region, nbytes: int, piece: int) -> list[Posted]:
+        """Send or receive, in pieces of at most `piece` bytes."""
+        pieces = []
+        for start in range(0, nbytes, piece):
+            part = Posted(region.after(start), min(piece, nbytes - start), self._posted)
+            self.rows.append((kind, self.step, peer, *part.region, part.nbytes, part.request))
+            self._posted += 1
+            pieces.append(part)
+        return pieces
+
+    def wait(self, posted: Iterable[Posted]) -> None:
+        """Wait for those of these messages that have not been waited for."""
+        for run in ranges(sorted({p.request for p in posted} - self._waited)):
+            self._waited.update(run)
+            last = self.rows[-1]
+            if last[0] == WAIT and last[3] == run.start:
+                self.rows[-1] = (WAIT, self.step, last[2], run.stop)
+            else:
+                self.rows.append((WAIT, self.step, run.start, run.stop))
+
+    def end_step(self, posted: Iterable[Posted]) -> None:
+        """Wait for all that is still on its way, and let the next step use the same room and requests."""
+        self.wait(posted)
+        self.requests = max(self.requests, self._posted)
+        self._used, self._posted, self._waited = self._kept, 0, set()
+        self.step += 1
