@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .costs import cost as cost
     from .drawing import draw as draw
     from .execute.operation import CollectiveTimeout as CollectiveTimeout
-    from .execute.operation import Request as Request
-    from .execute.operation import waitall as waitall
+    from .execute.requests import Request as Request
+    from .execute.requests import waitall as waitall
     from .schedules import Recv as Recv
     from .schedules import Schedule as Schedule
     from .schedules import Send as Send
@@ -46,7 +46,7 @@ _HOMES = {
     "allreduce": "collectives", "reduce_scatter": "collectives", "allgather": "collectives",
     "reduce": "collectives", "bcast": "collectives",
     "Communicator": "communicator",
-    "CollectiveTimeout": "execute.operation", "Request": "execute.operation", "waitall": "execute.operation",
+    "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip
 
 __all__ = ["algorithms", *_HOMES]

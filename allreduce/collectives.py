@@ -8,7 +8,7 @@ from mpi4py import MPI
 from .buffers import OP_NAMES
 from .engine import engine_of
 from .execute.loop import DONE, REFUSED, run
-from .execute.operation import in_flight
+from .execute.requests import in_flight
 
 __all__ = ["allgather", "allreduce", "bcast", "reduce", "reduce_scatter"]
 

@@ -7,7 +7,7 @@ from mpi4py import MPI
 from .buffers import OP_NAMES, Unsupported
 from .engine import Engine
 from .execute.loop import DONE, REFUSED, run
-from .execute.operation import in_flight
+from .execute.requests import in_flight
 
 __all__ = ["Communicator"]
 

@@ -9,9 +9,11 @@ from .algorithms import TABLE, parse, supporting
 from .buffers import Unsupported, as_array, as_op, as_type, check_pair, is_ordered
 from .costs import estimate
 from .execute import loop
+from .execute.channel import Channel, Plan
 from .execute.mpi_abi import library, threads_need_lock
-from .execute.operation import Channel, Compiled, Operation, Plan, Request, finish
+from .execute.operation import Compiled
 from .execute.plan import Order
+from .execute.requests import PersistentRequest, Request, finish
 from .native import native
 
 __all__ = ["Engine", "choose", "engine_of"]
@@ -69,8 +71,7 @@ class Engine:
         if accumulate is not None:
             raise ValueError("algorithm 'native' cannot accumulate in another type")
         channel = self.channel
-        if channel.broken:
-            raise RuntimeError(channel.broken)
+        channel.check()
         send, recv, result = ARRAYS[collective](sendbuf, recvbuf, channel.rank, channel.size, _root(root, channel.size))
         if collective not in ("allgather", "bcast"):
             as_op(op, send.dtype)
@@ -92,7 +93,7 @@ class Engine:
         operation.start(arrays)
         return Request(operation, result)
 
-    def persistent(self, collective: str, sendbuf: Any, recvbuf: Any, **wishes: Any) -> "PersistentRequest":
+    def persistent(self, collective: str, sendbuf: Any, recvbuf: Any, **wishes: Any) -> PersistentRequest:
         """Prepare a collective to be started many times on the same buffers."""
         plan, arrays, result = self.prepare(collective, sendbuf, recvbuf, **wishes)
         return PersistentRequest(plan.new(), arrays, result)
@@ -116,8 +117,7 @@ class Engine:
             Naming what was given and what is allowed.
         """
         channel = self.channel
-        if channel.broken:
-            raise RuntimeError(channel.broken)
+        channel.check()
         if algorithm == "native":
             raise Unsupported("algorithm 'native' only runs blocking calls")
         send, recv, result = ARRAYS[collective](sendbuf, recvbuf, channel.rank, channel.size, _root(root, channel.size))
@@ -237,37 +237,6 @@ def _check_shares(array: np.ndarray, name: str, size: int) -> None:
 
 
 ARRAYS = {"allreduce": _same, "reduce_scatter": _scattered, "allgather": _gathered, "reduce": _rooted, "bcast": _single}
-
-
-class PersistentRequest:
-    """A prepared collective, as `MPI.Prequest`: Start it, then Test or Wait, again and again; Free it."""
-
-    def __init__(self, operation: Operation, arrays: tuple[np.ndarray, np.ndarray], result: Any) -> None:
-        self.operation: Operation | None = operation
-        self.arrays, self.result = arrays, result
-        self.request: Request | None = None
-
-    def Start(self) -> None:
-        """Begin on what the buffers hold now."""
-        if self.operation is None:
-            raise RuntimeError("the persistent request is freed")
-        if self.request is not None and not self.request.done:
-            raise RuntimeError("the persistent request is already started; Wait for it first")
-        self.operation.start(self.arrays)
-        self.request = Request(self.operation, self.result)
-
-    def Wait(self, status: Any = None) -> bool:
-        """Wait for the last Start; at once if there was none."""
-        return self.request.Wait() if self.request else True
-
-    def Test(self, status: Any = None) -> bool:
-        """True if the last Start is done."""
-        return self.request.Test() if self.request else True
-
-    def Free(self) -> None:
-        """Let go of the buffers."""
-        self.Wait()
-        self.operation, self.arrays = None, ()  # type: ignore[assignment]
 
 
 #: Engines of communicators that are not ours, by handle; each hangs on its communicator and goes with it.

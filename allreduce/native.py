@@ -7,9 +7,14 @@ from mpi4py import MPI
 
 from .buffers import OP_NAMES
 
-__all__ = ["native"]
+__all__ = ["OPS", "mpi_has", "native"]
 
 OPS = {name: getattr(MPI, name.upper()) for name in OP_NAMES.values()}
+
+
+def mpi_has(dtype: np.dtype) -> bool:
+    """Whether this MPI has a name for a dtype; half precision often has none."""
+    return dtype.char in MPI._typedict
 
 
 def native(comm: MPI.Intracomm, collective: str, send: np.ndarray, recv: np.ndarray, op: Any, root: int) -> None:
@@ -20,7 +25,7 @@ def native(comm: MPI.Intracomm, collective: str, send: np.ndarray, recv: np.ndar
     TypeError
         A dtype that this MPI has no name for, or an operation that it does not know.
     """
-    if send.dtype.char not in MPI._typedict:
+    if not mpi_has(send.dtype):
         raise TypeError(f"this MPI has no datatype for {send.dtype}; use another algorithm than 'native'")
     mpi_op = OPS.get("sum" if op == "avg" else op, op) if isinstance(op, str) else op
     if not isinstance(mpi_op, MPI.Op):

@@ -55,7 +55,7 @@ TABLE: dict[str, Algorithm] = {
         Algorithm(recursive_doubling, owner="all", ordered=True, auto=True),
         Algorithm(recursive_multiplying, owner="all", ordered=True, auto=True),
         Algorithm(rabenseifner, owner="some", auto=True),
-        Algorithm(circulant, owner="rank", auto=True),
+        Algorithm(circulant, owner="rank", symmetric=True, auto=True),
         Algorithm(binomial_tree, owner="root", ordered=True, auto=True),
         Algorithm(kary_tree, owner="root"),
         Algorithm(pipelined_tree, owner="root"),
@@ -118,14 +118,20 @@ def parse(name: str, size: int, collective: str = "allreduce", **params: Any) ->
         raise ValueError(f"unknown algorithm {text!r}; have {', '.join(allowed)}")
     if key not in allowed:
         raise ValueError(f"{key} cannot do {collective}; {', '.join(allowed)} can")
+    if size < 1:
+        raise ValueError(f"expected at least one rank, not {size}")
     for option in filter(None, options.split(",")):
         param, _, value = option.partition("=")
-        params[param.strip()] = _value(param.strip(), value)
+        params[param.strip()] = value.strip()
     known = list(signature(TABLE[key].function).parameters)[2:]
     for param, value in params.items():
         if param not in known:
             raise ValueError(f"{key} has no parameter {param!r}; it has {', '.join(known) or 'none'}")
-        CHECKS[param](key, size, value)
+        params[param] = value = _value(param, value) if isinstance(value, str) else value
+        try:
+            CHECKS[param](key, size, value)
+        except TypeError:
+            raise ValueError(f"cannot use {param}={value!r}; have e.g. radix=4, grid=(2, 4), nodes=((0, 1), (2,))") from None
     return key, params
 
 
@@ -163,8 +169,9 @@ def _check_orders(_: str, size: int, orders: Any) -> None:
             raise ValueError(f"order {tuple(order)} is no permutation of the {size} ranks")
 
 
-def _check_int(least: int) -> Callable[[str, int, Any], None]:
-    def check(_: str, __: int, value: Any) -> None:
+def _check_int(default: int, **other: int) -> Callable[[str, int, Any], None]:
+    def check(key: str, _: int, value: Any) -> None:
+        least = other.get(key, default)
         if not isinstance(value, int) or value < least:
             raise ValueError(f"expected a whole number of at least {least}, not {value!r}")
 
@@ -175,7 +182,7 @@ CHECKS: dict[str, Callable[[str, int, Any], None]] = {
     "grid": _check_grid,
     "nodes": _check_nodes,
     "orders": _check_orders,
-    "radix": _check_int(1),
+    "radix": _check_int(1, recursive_multiplying=2),
     "rings": _check_int(1),
     "segments": _check_int(1),
 }
@@ -189,6 +196,8 @@ def halves(
         raise ValueError(f"expected 0 <= rank, root < size, not rank {rank}, root {root}, size {size}")
     key, params = parse(name, size, collective, **params)
     algorithm = TABLE[key]
+    if algorithm.owner != "root":  # turning the ranks would change who owns what, and the order of adds
+        root = 0
     half = algorithm.function((rank - root) % size, size, **params)
     if root:
         half = within(half, lambda peer: (peer + root) % size, range(half.blocks), half.blocks)
@@ -214,7 +223,7 @@ def schedule(
         This rank, and the number of ranks.
     collective : {"allreduce", "reduce_scatter", "allgather", "reduce", "bcast"}
     root : int
-        Of a reduce or bcast.
+        Of a reduce or bcast, and of an all-reduce along a tree; algorithms without a root do not mind.
     **params
         Of the algorithm: ``radix``, ``segments``, ``grid=(2, 4)``, ``nodes=((0, 1, 2), (3, 4))``, ...
 

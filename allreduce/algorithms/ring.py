@@ -72,8 +72,8 @@ def multi_ring(rank: int, size: int, rings: int = 2, orders: Sequence[Sequence[i
     4  >2>3 #.##...###  >2>3 #####..###  >2>3 ##########
 
     Cost: 2*(p-1)*R*alpha + 2*(p-1)/p*n*beta + (p-1)/p*n*gamma
-    Needs: `rings` at least 1, cut down to the number of strides there are (R in the cost);
-        or `orders`, each a permutation of the ranks.
+        with R rings, at most as many as there are strides; of orders that share neighbours this is a bound
+    Needs: `rings` at least 1, or `orders`, each a permutation of the ranks.
     See: NVIDIA NCCL, channels.
     """
     orders = orders or [[i * s % size for i in range(size)] for s in strides(size)[:rings]]

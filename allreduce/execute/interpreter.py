@@ -61,11 +61,8 @@ class Interpreter:
         Or another with the same methods.
     """
 
-    def __init__(
-        self, rows: np.ndarray, kernels: Sequence[Kernel], bases: Sequence[int], comm: MPI.Comm, tag: int
-    ) -> None:
-        self.rows, self.pc = rows, 0
-        self.memory = HostMemory(bases, kernels, comm, tag)
+    def __init__(self, rows: np.ndarray, memory: HostMemory) -> None:
+        self.rows, self.memory, self.pc = rows, memory, 0
         self.requests: dict[int, Any] = {}
 
     def advance(self, patient: bool) -> int:

@@ -102,7 +102,7 @@ def advance(state: int, patient: int) -> int:
             put(state, CODE, code)
             return ERROR
         pc += 1
-    put(state, BUSY, 0)
+    store64(get(state, BUSY), 0)
     return DONE
 
 
@@ -114,7 +114,7 @@ def arm(state: int, sendbuf: int, recvbuf: int) -> None:
     sequence = load64(get(state, SEQUENCE))
     store64(get(state, SEQUENCE), sequence + 1)
     put(state, TAG, sequence % get(state, TAG_LIMIT))
-    put(state, BUSY, 1)
+    store64(get(state, BUSY), 1)
     put(state, PC, 0)
 
 
@@ -135,7 +135,7 @@ def suits(state: int, array: int, count: int, flags: int) -> bool:
 def run(state: int, sendbuf: int, recvbuf: int) -> int:
     """Check two arrays, given by their ids, and run the plan on them; REFUSED sends the caller to the slow path."""
     sends, recvs = get(state, SEND_COUNT), get(state, RECV_COUNT)
-    if get(state, BUSY) != 0:
+    if load64(get(state, BUSY)) != 0:
         return REFUSED
     if not suits(state, sendbuf, sends, CONTIGUOUS | ALIGNED):
         return REFUSED

@@ -8,7 +8,7 @@ import numpy as np
 from ..schedules import ranges
 from .reductions import Kernel
 
-__all__ = ["CALL", "COLUMNS", "COPY", "PLAIN", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "WAIT",
+__all__ = ["CALL", "COLUMNS", "COPY", "LINE", "PLAIN", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "WAIT",
            "Posted", "Region", "Table", "aligned"]  # fmt: skip
 
 #: Kinds of rows. The columns are kind, step, and then

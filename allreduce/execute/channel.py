@@ -1,0 +1,94 @@
+"""Channels: what all collectives on one communicator share, and the plans made for it."""
+
+import numpy as np
+from mpi4py import MPI
+
+from .mpi_abi import library
+from .operation import Compiled, Interpreted, Operation, Scratch
+from .plan import Order, lower
+
+__all__ = ["Channel", "Plan"]
+
+#: Plans kept by one channel.
+MOST_PLANS = 512
+
+
+class Channel:
+    """A private duplicate of a communicator, the next tag, and the plans.
+
+    Operations begin in the same order on all ranks, as MPI demands of collectives; each takes the next number as
+    its tag, so that several in flight do not take each other's messages.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, timeout: float | None = None) -> None:
+        self.comm = MPI.Intracomm(comm).Dup()
+        self.comm.Set_errhandler(MPI.ERRORS_RETURN)
+        self.rank, self.size = comm.rank, comm.size
+        self.timeout = timeout
+        self.sequence = np.zeros(1, np.int64)
+        self.scratch = Scratch()
+        self.plans: dict[Order, Plan] = {}
+        self.fast: dict[tuple, Plan] = {}  # by the arguments of the call, for the shortest way in
+        self.broken = ""  # why no more operations can run
+
+    def plan(self, order: Order) -> "Plan":
+        """The plan for an order, made on first use; the oldest go when there are too many."""
+        if order not in self.plans:
+            self.plans[order] = Plan(order, self)
+            if len(self.plans) > MOST_PLANS:
+                gone = self.plans.pop(next(iter(self.plans)))
+                self.scratch.users.remove(gone.operations[0])
+                for key in [key for key, kept in self.fast.items() if kept is gone]:
+                    del self.fast[key]
+        return self.plans[order]
+
+    def check(self) -> None:
+        """Raise if no more operations can run."""
+        if self.broken:
+            raise RuntimeError(self.broken)
+
+    def fail(self, reason: str) -> None:
+        """Let no more operations run."""
+        self.broken = self.broken or reason
+        self.fast.clear()
+
+    def close(self) -> None:
+        """Free the duplicate; collective."""
+        self.fail("the Communicator is closed")
+        self.plans.clear()
+        if self.comm != MPI.COMM_NULL:
+            self.comm.Free()
+
+
+class Plan:
+    """A table bound to a channel, with the operations that run it; more than one only if several are in flight."""
+
+    def __init__(self, order: Order, channel: Channel) -> None:
+        self.order, self.channel = order, channel
+        self.table = lower(order, channel.rank, channel.size)
+        self.rows = self.table.array()
+        self.addresses = np.array([k.address for k in self.table.kernels] or [0], np.int64)
+        compiled = library() is not None and all(k.address for k in self.table.kernels)
+        self.kind: type[Operation] = Compiled if compiled else Interpreted
+        first = self.kind(self, channel.scratch)
+        self.operations: list[Operation] = [first]
+        #: the address of the first operation's state for `loop.run`, or 0
+        self.state = first.address if isinstance(first, Compiled) else 0
+
+    def new(self) -> Operation:
+        """One more operation, with memory of its own."""
+        return self.kind(self, Scratch())
+
+    def operation(self) -> Operation:
+        """One that is not running."""
+        for operation in self.operations:
+            if not operation.busy:
+                return operation
+        self.operations.append(self.new())
+        return self.operations[-1]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Elements of the send and of the receive buffer."""
+        count, part = self.order.count, self.order.count // self.channel.size
+        return {"reduce_scatter": (count, part), "allgather": (part, count)}.get(self.order.collective, (count, count))

@@ -1,0 +1,120 @@
+"""Requests: collectives in flight, and how whoever waits for one helps all."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .loop import DONE
+from .operation import Operation
+
+__all__ = ["PersistentRequest", "Request", "finish", "in_flight", "waitall"]
+
+
+class Request:
+    """A collective in flight, as `MPI.Request`: Test it, or Wait for it.
+
+    Attributes
+    ----------
+    result : object
+        The receive buffer.
+    """
+
+    def __init__(self, operation: Operation, result: Any) -> None:
+        self.operation, self.result, self.done = operation, result, False
+        in_flight.append(self)
+
+    def Wait(self, status: Any = None) -> bool:
+        """Wait until the result is there, keeping all other requests moving."""
+        if not self.done:
+            finish(self.operation, self)
+        return True
+
+    def Test(self, status: Any = None) -> bool:
+        """Move on without waiting; True if the result is there."""
+        if not self.done:
+            for request in list(in_flight):
+                request.progress()
+        return self.done
+
+    def wait(self) -> Any:
+        """Wait, and return the result."""
+        self.Wait()
+        return self.result
+
+    def progress(self) -> None:
+        """Move on without waiting."""
+        if self.operation.advance(patient=False) == DONE:
+            self.complete()
+
+    def complete(self) -> None:
+        """Let go of the buffers."""
+        self.operation.buffers = ()
+        self.done = True
+        in_flight.remove(self)
+
+
+#: Begun and not ended, oldest first.
+in_flight: list[Request] = []
+
+
+def finish(operation: Operation, request: Request | None = None) -> None:
+    """Wait for an operation, keeping all others moving.
+
+    Raises
+    ------
+    CollectiveTimeout, mpi4py.MPI.Exception
+    """
+    try:
+        while True:
+            others = [r for r in in_flight if r is not request]
+            if operation.advance(patient=not others) == DONE:
+                break
+            for other in others:
+                other.progress()
+            operation.expire()
+    except BaseException as error:  # messages may still arrive: the buffers stay alive, and nothing follows
+        operation.plan.channel.fail(f"an earlier collective was broken off by {type(error).__name__}")
+        raise
+    operation.buffers = ()
+    if request:
+        request.complete()
+
+
+def waitall(requests: Iterable[Any]) -> list[Any]:
+    """Wait for requests, ours or MPI's, in any order; returns their results, None for MPI's."""
+    requests = list(requests)
+    for request in requests:
+        request.Wait()
+    return [getattr(request, "result", None) for request in requests]
+
+
+class PersistentRequest:
+    """A prepared collective, as `MPI.Prequest`: Start it, then Test or Wait, again and again; Free it."""
+
+    def __init__(self, operation: Operation, arrays: tuple[np.ndarray, np.ndarray], result: Any) -> None:
+        self.operation: Operation | None = operation
+        self.arrays, self.result = arrays, result
+        self.request: Request | None = None
+
+    def Start(self) -> None:
+        """Begin on what the buffers hold now."""
+        if self.operation is None:
+            raise RuntimeError("the persistent request is freed")
+        if self.request is not None and not self.request.done:
+            raise RuntimeError("the persistent request is already started; Wait for it first")
+        self.operation.start(self.arrays)
+        self.request = Request(self.operation, self.result)
+
+    def Wait(self, status: Any = None) -> bool:
+        """Wait for the last Start; at once if there was none."""
+        return self.request.Wait() if self.request else True
+
+    def Test(self, status: Any = None) -> bool:
+        """True if the last Start is done."""
+        return self.request.Test() if self.request else True
+
+    def Free(self) -> None:
+        """Let go of the buffers."""
+        self.Wait()
+        self.operation = self.request = None

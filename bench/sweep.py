@@ -1,0 +1,155 @@
+"""The sweep: every algorithm at every message size, beside MPI's own, in one run."""
+
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from mpi4py import MPI
+
+import allreduce
+from allreduce.algorithms import parse
+from allreduce.buffers import as_type
+from allreduce.costs import estimate
+from allreduce.execute.reductions import check
+from allreduce.native import OPS, mpi_has
+
+from .environment import environment
+from .inputs import Case, exact, real
+from .report import Report, Row
+from .statistics import fit, summarize
+from .timing import Cell, measure
+
+__all__ = ["Sweep", "run"]
+
+#: What the constants of the model are fitted to: short and long messages, many and few bytes added.
+PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to measure; the arguments of the command line."""
+
+    min: int
+    max: int
+    factor: int
+    algorithms: list[str]
+    dtype: str
+    op: str
+    accumulate: str | None = None
+    data: str | None = None
+    seconds: float = 0.2
+    seed: int = 0
+    json: str | None = None
+
+    def sizes(self) -> list[int]:
+        """Message sizes in bytes, ascending."""
+        if self.factor < 2 or self.min > self.max:
+            raise ValueError(f"expected min <= max, factor >= 2, not {self.min}, {self.max}, {self.factor}")
+        sizes = [self.min]
+        while sizes[-1] * self.factor <= self.max:
+            sizes.append(sizes[-1] * self.factor)
+        return sizes
+
+    def names(self, size: int) -> list[str]:
+        """Our algorithms, each once, checked for this number of ranks."""
+        words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
+        names = [n for word in words for n in (allreduce.algorithms() if word == "all" else [word])]
+        for name in names:
+            if name not in ("auto", "native"):
+                parse(name, size)
+        return list(dict.fromkeys(name for name in names if name != "native"))
+
+
+def run(sweep: Sweep) -> int:
+    """Measure, print, write; returns 1 if any result was wrong, else 0. Collective."""
+    comm = MPI.COMM_WORLD
+    dtype = np.dtype(getattr(ml_dtypes, sweep.dtype, sweep.dtype))
+    check(dtype, sweep.op)
+    as_type(sweep.accumulate, dtype, sweep.op)
+    names, sizes = sweep.names(comm.size), sweep.sizes()
+    values = np.load(sweep.data, allow_pickle=False).reshape(-1) if sweep.data else None
+    if values is not None and not values.size:
+        raise ValueError(f"{sweep.data} holds no values")
+    rng = np.random.default_rng(sweep.seed)
+    report = Report(environment(comm), Path(sweep.json) if sweep.json else None, len(sizes), comm.rank == 0)
+    with report:
+        constants = constants_of(comm, rng)
+        report.constants(*constants)
+        for index in rng.permutation(len(sizes)):
+            count = max(1, sizes[index] // dtype.itemsize)
+            report.rows(rows_of(sweep, names, dtype, count, values, constants, rng))
+    return report.exit_code()
+
+
+def rows_of(
+    sweep: Sweep,
+    names: list[str],
+    dtype: np.dtype,
+    count: int,
+    values: np.ndarray | None,
+    constants: tuple[float, float, float],
+    rng: np.random.Generator,
+) -> list[Row]:
+    """Measure all algorithms at one size."""
+    comm, nbytes = MPI.COMM_WORLD, count * dtype.itemsize
+    cases = case_pair(sweep.op, dtype, count, values)
+    calls: dict[str, Any] = {
+        name: partial(allreduce.allreduce, op=sweep.op, algorithm=name, accumulate=sweep.accumulate) for name in names
+    }
+    if mpi_has(dtype) and sweep.op in OPS:
+        calls["native"] = partial(comm.Allreduce, op=OPS[sweep.op])
+    cells = {name: Cell(call, cases) for name, call in calls.items()}
+    batch = measure(list(cells.values()), nbytes, comm, sweep.seconds, rng)
+
+    samples = np.array([cell.samples for cell in cells.values()])
+    comm.Allreduce(MPI.IN_PLACE, samples, MPI.MAX)
+    wrong = np.array([cell.wrong for cell in cells.values()])
+    comm.Allreduce(MPI.IN_PLACE, wrong, MPI.SUM)
+    same = [len(set(comm.allgather(digest(cell.result)))) == 1 for cell in cells.values()]
+    native = samples[list(cells).index("native")] if "native" in cells else None
+    return [
+        Row(
+            nbytes=nbytes, count=count, dtype=dtype.name, op=sweep.op, ranks=comm.size, algorithm=name, batch=batch,
+            **summarize(samples[i])._asdict(),
+            algbw=nbytes / np.median(samples[i]) / 1e9,
+            predicted=None if name in ("native", "auto") else estimate(name, comm.size, nbytes, *constants),
+            ratio=None if native is None else float(np.median(samples[i] / native)),
+            wrong=int(wrong[i]) + (0 if same[i] else count),
+            samples=samples[i].tolist(),
+        )
+        for i, name in enumerate(cells)
+    ]  # fmt: skip
+
+
+def digest(array: np.ndarray) -> str:
+    """Of an array's bytes, to compare between ranks."""
+    return blake2b(array.view(np.uint8).data, digest_size=16).hexdigest()
+
+
+def case_pair(op: str, dtype: np.dtype, count: int, values: np.ndarray | None) -> tuple[Case, Case]:
+    """This rank's two inputs."""
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    if values is not None:
+        return real(values, dtype, op, count, rank, size, 0), real(values, dtype, op, count, rank, size, 1)
+    return exact(dtype, op, count, rank, size, 0), exact(dtype, op, count, rank, size, 1)
+
+
+def constants_of(comm: MPI.Intracomm, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Alpha, beta and gamma of this machine: the model fitted to a few of our own all-reduces."""
+    features, times = [], []
+    for name, nbytes in PROBES:
+        cases = case_pair("sum", np.dtype(np.float32), nbytes // 4, None)
+        cell = Cell(partial(allreduce.allreduce, algorithm=name), cases)
+        measure([cell], nbytes, comm, 0.02, rng)
+        slowest = np.array(cell.samples)
+        comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+        features.append([estimate(name, comm.size, nbytes, *unit) for unit in np.eye(3)])
+        times.append(float(np.median(slowest)))
+    if comm.size == 1:
+        return 0.0, 0.0, 0.0
+    alpha, beta, gamma = fit(np.array(features), np.array(times))
+    return float(alpha), float(beta), float(gamma)

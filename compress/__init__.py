@@ -1,0 +1,1 @@
+"""Gradient compression inside the collective."""
