@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .collectives import allgather as allgather
     from .collectives import allreduce as allreduce
     from .collectives import bcast as bcast
+    from .collectives import empty_shared as empty_shared
     from .collectives import reduce as reduce
     from .collectives import reduce_scatter as reduce_scatter
     from .communicator import Communicator as Communicator
@@ -44,7 +45,7 @@ _HOMES = {
     "cost": "costs",
     "draw": "drawing",
     "allreduce": "collectives", "reduce_scatter": "collectives", "allgather": "collectives",
-    "reduce": "collectives", "bcast": "collectives",
+    "reduce": "collectives", "bcast": "collectives", "empty_shared": "collectives",
     "Communicator": "communicator",
     "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """The public functions: collectives on arrays, by name of algorithm."""
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from .engine import engine_of
 from .execute.loop import DONE, REFUSED, run
 from .execute.requests import in_flight
 
-__all__ = ["allgather", "allreduce", "bcast", "reduce", "reduce_scatter"]
+__all__ = ["allgather", "allreduce", "bcast", "empty_shared", "reduce", "reduce_scatter"]
 
 
 def allreduce(
@@ -55,25 +56,42 @@ def allreduce(
     CollectiveTimeout
         If the communicator has a timeout.
     """
-    if sendbuf is MPI.IN_PLACE:
-        sendbuf = recvbuf
-    if type(op) is MPI.Op:
-        op = OP_NAMES.get(op.handle, op)
-    engine = engine_of(comm)
-    key: tuple = ()
+    # The shortest way: one look-up, and one call that checks both arrays itself and refuses what is not as before.
     try:
-        key = (sendbuf.dtype, sendbuf.size, op, algorithm, accumulate)
-        plan = None if in_flight else engine.channel.fast.get(key)
-    except (AttributeError, TypeError):
-        key, plan = (), None
-    if plan is not None:
-        recvbuf = np.empty_like(sendbuf) if recvbuf is None else recvbuf
-        code = run(plan.state, id(sendbuf), id(recvbuf))
+        fast = _world if comm is None else engine_of(comm).channel.fast
+        state = fast[sendbuf.dtype, sendbuf.size, op, algorithm, accumulate]
+    except (KeyError, AttributeError, TypeError):
+        state = 0
+    if state and recvbuf is not None and not in_flight:
+        code = run(state, id(sendbuf), id(recvbuf))
         if code == DONE:
             return recvbuf
         if code != REFUSED:
-            engine.resume(plan, code, sendbuf, recvbuf)
+            engine_of(comm).resume(state, code, sendbuf, recvbuf)
             return recvbuf
+    return _allreduce(sendbuf, recvbuf, op, comm, algorithm, accumulate)
+
+
+#: The plans of MPI.COMM_WORLD by the arguments of the call, once there are some.
+_world: dict[tuple, int] = {}
+
+
+def _allreduce(sendbuf: Any, recvbuf: Any, op: Any, comm: Any, algorithm: Any, accumulate: Any) -> Any:
+    """Bring the arguments into the form that the shortest way knows, or take the long one."""
+    global _world
+    wishes = {"comm": comm, "algorithm": algorithm, "accumulate": accumulate}
+    if sendbuf is MPI.IN_PLACE and recvbuf is not None:
+        return allreduce(recvbuf, recvbuf, op, **wishes)
+    if type(op) is MPI.Op and op.handle in OP_NAMES:
+        return allreduce(sendbuf, recvbuf, OP_NAMES[op.handle], **wishes)
+    if recvbuf is None and type(sendbuf) is np.ndarray:
+        return allreduce(sendbuf, np.empty_like(sendbuf), op, **wishes)
+    engine = engine_of(comm)
+    if comm is None:
+        _world = engine.channel.fast
+    key: tuple = ()
+    if isinstance(sendbuf, np.ndarray) and isinstance(op, Hashable) and isinstance(accumulate, Hashable):
+        key = (sendbuf.dtype, sendbuf.size, op, algorithm, accumulate)
     return engine.blocking("allreduce", sendbuf, recvbuf, key, op=op, algorithm=algorithm, accumulate=accumulate)
 
 
@@ -123,6 +141,28 @@ def reduce(
     """
     wishes = {"op": op, "algorithm": algorithm, "accumulate": accumulate, "root": root}
     return engine_of(comm).blocking("reduce", sendbuf, recvbuf, **wishes)
+
+
+def empty_shared(shape: Any, dtype: Any = float, comm: MPI.Intracomm | None = None) -> np.ndarray:
+    """Make an array that all ranks of the node can reach, so that collectives need not copy it.
+
+    Collective: every rank gets its own array, of the same shape and dtype. When the inputs of all ranks are such
+    arrays they are read where they are, when inputs and outputs are, results are written where they are wanted. In
+    all else it is an ordinary array. The memory is given back when the communicator is closed and the array gone.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+    dtype : dtype
+    comm : MPI.Intracomm, optional
+        MPI.COMM_WORLD by default; all its ranks must be on one node.
+
+    Raises
+    ------
+    ValueError
+        Ranks on different nodes.
+    """
+    return engine_of(comm).empty_shared(shape, dtype)
 
 
 def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str = "auto") -> Any:

@@ -73,15 +73,15 @@ class Communicator(MPI.Intracomm):
         key: tuple = ()
         try:
             key = (recvbuf.dtype, recvbuf.size, OP_NAMES[op.handle], self.algorithm, None)
-            plan = None if in_flight else self.engine.channel.fast.get(key)
+            state = self.engine.channel.fast.get(key)
         except (AttributeError, KeyError, TypeError):
-            key, plan = (), None
-        if plan is not None:
-            code = run(plan.state, id(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf), id(recvbuf))
+            key, state = (), None
+        if state and not in_flight:
+            code = run(state, id(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf), id(recvbuf))
             if code == DONE:
                 return
             if code != REFUSED:
-                self.engine.resume(plan, code, sendbuf, recvbuf)
+                self.engine.resume(state, code, sendbuf, recvbuf)
                 return
         try:
             self.engine.blocking("allreduce", sendbuf, recvbuf, key, op=op, algorithm=self.algorithm)

@@ -1,5 +1,6 @@
 """The engine behind a communicator: from checked arguments to a plan, and from a plan to a result."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ from .algorithms import TABLE, parse, supporting
 from .buffers import Unsupported, as_array, as_op, as_type, check_pair, is_ordered
 from .costs import estimate
 from .execute import loop
-from .execute.channel import Channel, Plan
+from .execute.channel import NODE, Channel, Plan
 from .execute.mpi_abi import library, threads_need_lock
-from .execute.operation import Compiled
 from .execute.plan import Order
+from .execute.reductions import BFLOAT16, CODES
 from .execute.requests import PersistentRequest, Request, finish
 from .native import native
 
@@ -40,18 +41,13 @@ class Engine:
         self.quick = library() is not None and not threads_need_lock() and loop.reads_arrays()
         self._nodes: tuple[tuple[int, ...], ...] = ()
 
-    @property
-    def fast(self) -> dict[tuple, Plan]:
-        """Plans by the arguments of the call."""
-        return self.channel.fast
-
     def blocking(self, collective: str, sendbuf: Any, recvbuf: Any, key: tuple = (), **wishes: Any) -> Any:
         """Run a collective and return its result; remember it under the key of the call."""
         if wishes.get("algorithm") == "native":
             return self.native(collective, sendbuf, recvbuf, **wishes)
-        plan, arrays, result = self.prepare(collective, sendbuf, recvbuf, **wishes)
+        plan, arrays, result = self.prepare(collective, sendbuf, recvbuf, alone=True, **wishes)
         if key and self.quick and plan.state:
-            self.fast[key] = plan
+            self.channel.fast[key] = plan.state
         operation = plan.operation()
         operation.start(arrays)
         finish(operation)
@@ -78,13 +74,22 @@ class Engine:
         native(channel.comm, collective, send, recv, op, root)
         return result
 
-    def resume(self, plan: Plan, code: int, *buffers: Any) -> None:
+    def resume(self, state: int, code: int, *buffers: Any) -> None:
         """Go on where `loop.run` left off."""
-        operation = plan.operations[0]
-        assert isinstance(operation, Compiled)
+        operation = self.channel.running(state)
         operation.check(code)
         operation.watch(buffers)
         finish(operation)
+
+    def empty_shared(self, shape: Any, dtype: Any) -> np.ndarray:
+        """An array of this rank in memory that all ranks of the node map; collective."""
+        if not self.channel.together or library() is None:
+            raise ValueError("empty_shared needs all ranks of the communicator on one node")
+        self.channel.check()
+        dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
+        shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return np.frombuffer(self.channel.window.share(nbytes), np.uint8).view(dtype).reshape(shape)
 
     def request(self, collective: str, sendbuf: Any, recvbuf: Any, **wishes: Any) -> Request:
         """Begin a collective."""
@@ -107,6 +112,7 @@ class Engine:
         algorithm: str = "auto",
         accumulate: Any = None,
         root: int = 0,
+        alone: bool = False,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
         """Check everything at the door; returns the plan, the two arrays it runs on, and what to hand back.
@@ -128,17 +134,27 @@ class Engine:
         else:
             kernel, wide = as_op(op, dtype), as_type(accumulate, dtype, op)
         ordered = collective not in ("allgather", "bcast") and is_ordered(op)
-        key, params = self.algorithm(algorithm, collective, count * (wide or dtype).itemsize, ordered, params)
+        half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
+        here = alone and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
+        key, params = self.algorithm(algorithm, collective, count * (wide or dtype).itemsize, ordered, here, params)
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())))
         return channel.plan(order), (send, recv), result
 
     def algorithm(
-        self, name: str, collective: str, nbytes: int, ordered: bool, params: dict[str, Any]
+        self, name: str, collective: str, nbytes: int, ordered: bool, here: bool, params: dict[str, Any]
     ) -> tuple[str, dict[str, Any]]:
-        """Resolve a name, "auto" included, to one in the table and its parameters."""
+        """Resolve a name, "auto" and "node" included, and its parameters; `here`: whether the window can do it."""
         size = self.channel.size
+        together = self.channel.together and library() is not None
+        if name == NODE and not (here and together):
+            raise ValueError(
+                "algorithm 'node' is for blocking calls of named operations on ranks of one node, in types of 64 bits "
+                "at most, with an MPI that we can call directly"
+            )
+        if name == NODE or (name == "auto" and here and together and not ordered):
+            return NODE, {}
         if name == "auto":
             return choose(collective, size, nbytes, ordered), {}
         key, params = parse(name, size, collective, **params)

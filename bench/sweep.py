@@ -59,7 +59,7 @@ class Sweep:
         words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
         names = [n for word in words for n in (allreduce.algorithms() if word == "all" else [word])]
         for name in names:
-            if name not in ("auto", "native"):
+            if name not in ("auto", "native", "node"):
                 parse(name, size)
         return list(dict.fromkeys(name for name in names if name != "native"))
 
@@ -97,9 +97,9 @@ def rows_of(
     """Measure all algorithms at one size."""
     comm, nbytes = MPI.COMM_WORLD, count * dtype.itemsize
     cases = case_pair(sweep.op, dtype, count, values)
-    calls: dict[str, Any] = {
-        name: partial(allreduce.allreduce, op=sweep.op, algorithm=name, accumulate=sweep.accumulate) for name in names
-    }
+    wishes: dict[str, Any] = {"op": sweep.op} if sweep.op != "sum" else {}
+    wishes |= {"accumulate": sweep.accumulate} if sweep.accumulate else {}
+    calls: dict[str, Any] = {name: partial(allreduce.allreduce, algorithm=name, **wishes) for name in names}
     if mpi_has(dtype) and sweep.op in OPS:
         calls["native"] = partial(comm.Allreduce, op=OPS[sweep.op])
     cells = {name: Cell(call, cases) for name, call in calls.items()}
@@ -116,7 +116,7 @@ def rows_of(
             nbytes=nbytes, count=count, dtype=dtype.name, op=sweep.op, ranks=comm.size, algorithm=name, batch=batch,
             **summarize(samples[i])._asdict(),
             algbw=nbytes / np.median(samples[i]) / 1e9,
-            predicted=None if name in ("native", "auto") else estimate(name, comm.size, nbytes, *constants),
+            predicted=None if name in ("native", "auto", "node") else estimate(name, comm.size, nbytes, *constants),
             ratio=None if native is None else float(np.median(samples[i] / native)),
             wrong=int(wrong[i]) + (0 if same[i] else count),
             samples=samples[i].tolist(),

@@ -115,7 +115,7 @@ def parse(name: str, size: int, collective: str = "allreduce", **params: Any) ->
     key = ALIASES.get(key, key)
     allowed = supporting(collective)
     if key not in TABLE:
-        raise ValueError(f"unknown algorithm {text!r}; have {', '.join(allowed)}")
+        raise ValueError(f"unknown algorithm {text!r}; have {', '.join(allowed)}; and auto, native, node")
     if key not in allowed:
         raise ValueError(f"{key} cannot do {collective}; {', '.join(allowed)} can")
     if size < 1:
@@ -131,7 +131,8 @@ def parse(name: str, size: int, collective: str = "allreduce", **params: Any) ->
         try:
             CHECKS[param](key, size, value)
         except TypeError:
-            raise ValueError(f"cannot use {param}={value!r}; have e.g. radix=4, grid=(2, 4), nodes=((0, 1), (2,))") from None
+            hint = "radix=4, grid=(2, 4), nodes=((0, 1), (2,))"
+            raise ValueError(f"cannot use {param}={value!r}; have e.g. {hint}") from None
     return key, params
 
 

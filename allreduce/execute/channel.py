@@ -1,14 +1,20 @@
 """Channels: what all collectives on one communicator share, and the plans made for it."""
 
+import os
+from functools import cached_property
+
 import numpy as np
 from mpi4py import MPI
 
 from .mpi_abi import library
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
+from .window import Window, lower_shared, one_node
 
-__all__ = ["Channel", "Plan"]
+__all__ = ["NODE", "Channel", "Plan"]
 
+#: The name of the algorithm that reads the others' memory instead of messages.
+NODE = "node"
 #: Plans kept by one channel.
 MOST_PLANS = 512
 
@@ -25,10 +31,14 @@ class Channel:
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = comm.rank, comm.size
         self.timeout = timeout
-        self.sequence = np.zeros(1, np.int64)
+        #: the next tag, the numbers that flags have reached, the next slot: the same on all ranks
+        self.counters = np.zeros(3, np.int64)
+        self.together = one_node(self.comm)
+        self.spin = 20000 if self.size <= cores() else 0  # fruitless polls before others may have the processor
         self.scratch = Scratch()
         self.plans: dict[Order, Plan] = {}
-        self.fast: dict[tuple, Plan] = {}  # by the arguments of the call, for the shortest way in
+        #: addresses of operations' states by the arguments of the call, for the shortest way in
+        self.fast: dict[tuple, int] = {}
         self.broken = ""  # why no more operations can run
 
     def plan(self, order: Order) -> "Plan":
@@ -38,9 +48,21 @@ class Channel:
             if len(self.plans) > MOST_PLANS:
                 gone = self.plans.pop(next(iter(self.plans)))
                 self.scratch.users.remove(gone.operations[0])
-                for key in [key for key, kept in self.fast.items() if kept is gone]:
+                for key in [key for key, state in self.fast.items() if state == gone.state]:
                     del self.fast[key]
         return self.plans[order]
+
+    def running(self, state: int) -> Compiled:
+        """The operation whose state is at an address."""
+        for plan in self.plans.values():
+            if plan.state == state and isinstance(plan.operations[0], Compiled):
+                return plan.operations[0]
+        raise RuntimeError(f"no operation has its state at {state:#x}")
+
+    @cached_property
+    def window(self) -> Window:
+        """The memory shared by all ranks; collective on first use."""
+        return Window(self.comm)
 
     def check(self) -> None:
         """Raise if no more operations can run."""
@@ -56,8 +78,15 @@ class Channel:
         """Free the duplicate; collective."""
         self.fail("the Communicator is closed")
         self.plans.clear()
+        if "window" in self.__dict__:
+            self.window.free()
         if self.comm != MPI.COMM_NULL:
             self.comm.Free()
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Plan:
@@ -65,7 +94,8 @@ class Plan:
 
     def __init__(self, order: Order, channel: Channel) -> None:
         self.order, self.channel = order, channel
-        self.table = lower(order, channel.rank, channel.size)
+        lowering = lower_shared if order.algorithm == NODE else lower
+        self.table = lowering(order, channel.rank, channel.size)
         self.rows = self.table.array()
         self.addresses = np.array([k.address for k in self.table.kernels] or [0], np.int64)
         compiled = library() is not None and all(k.address for k in self.table.kernels)

@@ -81,9 +81,9 @@ class Interpreter:
         return DONE
 
     def wait(self, requests: list, patient: bool) -> bool:
-        since = time.monotonic()
+        since = time.monotonic_ns()
         while not MPI.Request.Testall(requests):
-            if not patient or time.monotonic() - since > SLICE:
+            if not patient or time.monotonic_ns() - since > SLICE:
                 return False
             time.sleep(0)
         return True

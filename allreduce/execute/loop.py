@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import int64, njit
 
-from .machine import call, call_double, compiling, load32, load64, store64
-from .table import CALL, COLUMNS, COPY, PLAIN, RECV, SEND, WAIT
+from .machine import call, call_double, compiling, load32, load64, load_acquire, store64, store_release
+from .table import AGREE, AWAIT, CALL, COLUMNS, COPY, END, FUSE, HELLO, PEERS, RECV, SEND, SIGNAL, WAIT
 
 __all__ = ["AGAIN", "DONE", "ERROR", "REFUSED", "WORDS", "advance", "arm", "prepare", "reads_arrays", "run"]
 
@@ -20,14 +20,16 @@ DONE, AGAIN, ERROR, REFUSED = range(4)
 
 #: The words of an operation's state.
 (
-    PC, ROWS, TABLE, SENDBUF, RECVBUF, SCRATCH, KERNELS, REQUESTS, REQUEST_SIZE, COMM, BYTE, FLAG, STATUS,
-    ISEND, IRECV, TEST, WTIME, MEMCPY, YIELD, TAG, TAG_LIMIT, SEQUENCE, BUSY, CODE,
-    SEND_COUNT, RECV_COUNT, ITEMSIZE, DTYPE, NDARRAY, WORDS,
-) = range(30)  # fmt: skip
+    PC, ROWS, TABLE, BASES, KERNELS, REQUESTS, REQUEST_SIZE, COMM, BYTE, FLAG, STATUS,
+    ISEND, IRECV, TEST, WTIME, MEMCPY, YIELD, TAG, TAG_LIMIT, COUNTERS, BUSY, CODE, SPIN, SINCE,
+    SEND_COUNT, RECV_COUNT, ITEMSIZE, DTYPE, NDARRAY, RANK, SIZE, SIGNALS, EPOCH, SHARED, PARTS, WORDS,
+) = range(36)  # fmt: skip
 
-#: Fruitless polls before the processor is offered to others, and between looks at the clock.
-SPIN, CLOCK = 200, 256
-SLICE = 0.1  # seconds
+#: Fruitless polls between looks at the clock, and the longest time away from the caller in nanoseconds.
+CLOCK, SLICE = 256, 100_000_000
+#: In a rank's part of the window: its flag and where its arrays lie, then slots for short messages in rotation.
+CONTROL, HELLO_WORDS = 256, 64
+SLOTS, SLOT = 16, (1 << 16) + 64
 
 # Where NumPy's C API keeps the fields of an array object; `reads_arrays` checks it.
 A_TYPE, A_DATA, A_DIMENSIONS, A_SHAPE, A_DTYPE, A_FLAGS = 8, 16, 24, 32, 56, 64
@@ -47,49 +49,124 @@ def put(state: int, word: int, value: int) -> None:
 @njit(inline="always")
 def place(state: int, row: int, column: int) -> int:
     """The address that two columns, buffer and offset, name."""
-    buffer = load64(row + 8 * column)
-    base = 0 if buffer == PLAIN else get(state, SENDBUF + buffer)
-    return base + load64(row + 8 * column + 8)
+    return load64(get(state, BASES) + 8 * load64(row + 8 * column)) + load64(row + 8 * column + 8)
+
+
+@njit
+def tired(state: int, patient: int, polls: int, spin: int) -> bool:
+    """After so many fruitless polls: whether to go back to the caller; offers the processor to others meanwhile."""
+    if not patient:
+        return True
+    if polls > spin:
+        call(get(state, YIELD), ())
+        if polls % CLOCK == 0:
+            now = int(call_double(get(state, WTIME)) * 1e9)
+            if polls <= spin + CLOCK:
+                put(state, SINCE, now)
+            elif now - get(state, SINCE) > SLICE:
+                return True
+    return False
+
+
+@njit
+def post(state: int, row: int, function: int) -> int:
+    """SEND, RECV: start a message; returns MPI's error code."""
+    address, nbytes, peer = place(state, row, 3), load64(row + 40), load64(row + 16)
+    request = get(state, REQUESTS) + get(state, REQUEST_SIZE) * load64(row + 48)
+    return call(function, (address, nbytes, get(state, BYTE), peer, get(state, TAG), get(state, COMM), request))
+
+
+@njit
+def wait(state: int, row: int, patient: int) -> int:
+    """WAIT: 0 when the messages are through, -1 if not yet, or MPI's error code."""
+    size = get(state, REQUEST_SIZE)
+    request, last = get(state, REQUESTS) + size * load64(row + 16), get(state, REQUESTS) + size * load64(row + 24)
+    polls = 0
+    while request < last:
+        code = call(get(state, TEST), (request, state + 8 * FLAG, get(state, STATUS)))
+        if code != 0:
+            return code
+        if load32(state + 8 * FLAG) != 0:
+            request += size
+        else:
+            polls += 1
+            if tired(state, patient, polls, get(state, SPIN) >> 6):
+                return -1
+    return 0
+
+
+@njit
+def await_(state: int, row: int, patient: int) -> int:
+    """AWAIT: 0 when all others' flags have reached the number, -1 if not yet."""
+    first, offset, number = load64(row + 16), load64(row + 24), get(state, EPOCH) + load64(row + 32)
+    for peer in range(get(state, SIZE)):
+        if peer == get(state, RANK):
+            continue
+        flag = load64(get(state, BASES) + 8 * (first + peer)) + offset
+        polls = 0
+        while load_acquire(flag) < number:
+            polls += 1
+            if tired(state, patient, polls, get(state, SPIN)):
+                return -1
+    return 0
+
+
+@njit
+def share(state: int, array: int, nbytes: int, words: int) -> None:
+    """Say in which shared allocation an array lies and where, or that it lies in none."""
+    allocation = get(state, SHARED)
+    store64(words, -1)
+    for number in range(load64(allocation)):
+        row = allocation + 8 + number * 8 * (2 + get(state, SIZE))
+        start = load64(row)
+        if start <= array and array + nbytes <= start + load64(row + 8):
+            store64(words, number)
+            store64(words + 8, array - start)
+
+
+@njit
+def agree(state: int, row: int) -> int:
+    """AGREE: find the others' arrays; the row to go on at, or -1 for the next."""
+    size, bases, allocation = get(state, SIZE), get(state, BASES), get(state, SHARED)
+    inputs = outputs = True
+    for peer in range(size):
+        words = load64(bases + 8 * (PEERS + size + peer)) + HELLO_WORDS
+        for k in range(2):
+            number = load64(words + 16 * k)
+            if number < 0:
+                inputs, outputs = inputs and k != 0, False
+            else:
+                start = load64(allocation + 8 + number * 8 * (2 + size) + 8 * (2 + peer))
+                store64(bases + 8 * (PEERS + (2 + k) * size + peer), start + load64(words + 16 * k + 8))
+    return load64(row + 24) if outputs else load64(row + 16) if inputs else -1
+
+
+@njit
+def fuse(state: int, row: int) -> None:
+    """FUSE: out = the sum over all ranks, in rank order, of our own and the others' parts; and a copy."""
+    size, bases, first, offset = get(state, SIZE), get(state, BASES), load64(row + 56), load64(row + 64)
+    parts = get(state, PARTS)
+    for peer in range(size):
+        store64(parts + 8 * peer, load64(bases + 8 * (first + peer)) + offset)
+    store64(parts + 8 * get(state, RANK), place(state, row, 5))
+    kernel = load64(get(state, KERNELS) + 8 * load64(row + 16))
+    call(kernel, (place(state, row, 3), parts, size, load64(row + 72), place(state, row, 10)))
 
 
 @njit(nogil=True, cache=True)
 def advance(state: int, patient: int) -> int:
     """Go on with an operation until it is DONE, or, unless patient, until something is not there yet."""
-    table, rows, requests, size = get(state, TABLE), get(state, ROWS), get(state, REQUESTS), get(state, REQUEST_SIZE)
-    pc = get(state, PC)
+    table, rows, pc = get(state, TABLE), get(state, ROWS), get(state, PC)
     while pc < rows:
         row = table + 8 * COLUMNS * pc
-        kind = load64(row)
-        code = 0
-        if kind <= RECV:
-            function = get(state, ISEND) if kind == SEND else get(state, IRECV)
-            address, nbytes, peer = place(state, row, 3), load64(row + 40), load64(row + 16)
-            request = requests + size * load64(row + 48)
-            arguments = (address, nbytes, get(state, BYTE), peer, get(state, TAG), get(state, COMM), request)
-            code = call(function, arguments)
+        kind, code = load64(row), 0
+        pc += 1
+        if kind == SEND:
+            code = post(state, row, get(state, ISEND))
+        elif kind == RECV:
+            code = post(state, row, get(state, IRECV))
         elif kind == WAIT:
-            request, last = load64(row + 16), load64(row + 24)
-            polls, since = 0, 0.0
-            while request < last:
-                code = call(get(state, TEST), (requests + size * request, state + 8 * FLAG, get(state, STATUS)))
-                if code != 0:
-                    break
-                if load32(state + 8 * FLAG) != 0:
-                    request += 1
-                    continue
-                polls += 1
-                if not patient:
-                    put(state, PC, pc)
-                    return AGAIN
-                if polls > SPIN:
-                    call(get(state, YIELD), ())
-                    if polls % CLOCK == 0:
-                        now = call_double(get(state, WTIME))
-                        if since == 0.0:
-                            since = now
-                        elif now - since > SLICE:
-                            put(state, PC, pc)
-                            return AGAIN
+            code = wait(state, row, patient)
         elif kind == COPY:
             to, from_ = place(state, row, 2), place(state, row, 4)
             if to != from_:
@@ -97,25 +174,51 @@ def advance(state: int, patient: int) -> int:
         elif kind == CALL:
             kernel = load64(get(state, KERNELS) + 8 * load64(row + 16))
             call(kernel, (place(state, row, 3), place(state, row, 5), place(state, row, 7), load64(row + 72)))
+        elif kind == SIGNAL:
+            store_release(place(state, row, 2), get(state, EPOCH) + load64(row + 32))
+        elif kind == AWAIT:
+            code = await_(state, row, patient)
+        elif kind == FUSE:
+            fuse(state, row)
+        elif kind == HELLO:
+            control = load64(get(state, BASES) + 8 * (PEERS + get(state, SIZE) + get(state, RANK)))
+            share(state, load64(get(state, BASES)), load64(row + 16), control + HELLO_WORDS)
+            share(state, load64(get(state, BASES) + 8), load64(row + 24), control + HELLO_WORDS + 16)
+            store_release(control, get(state, EPOCH) + load64(row + 32))
+        elif kind == AGREE:
+            target = agree(state, row)
+            pc = target if target >= 0 else pc
         if code != 0:
-            put(state, PC, pc)
+            put(state, PC, pc - 1)
             put(state, CODE, code)
-            return ERROR
-        pc += 1
+            return AGAIN if code == -1 else ERROR
+        if kind == END:
+            break
     store64(get(state, BUSY), 0)
     return DONE
 
 
 @njit(nogil=True, cache=True)
 def arm(state: int, sendbuf: int, recvbuf: int) -> None:
-    """Begin an operation on these addresses: it takes the next tag of the communicator."""
-    put(state, SENDBUF, sendbuf)
-    put(state, RECVBUF, recvbuf)
-    sequence = load64(get(state, SEQUENCE))
-    store64(get(state, SEQUENCE), sequence + 1)
-    put(state, TAG, sequence % get(state, TAG_LIMIT))
+    """Begin an operation on these addresses: it takes the communicator's next tag, and the window's next slots."""
+    bases = get(state, BASES)
+    store64(bases, sendbuf)
+    store64(bases + 8, recvbuf)
     store64(get(state, BUSY), 1)
     put(state, PC, 0)
+    counters = get(state, COUNTERS)
+    put(state, TAG, load64(counters) % get(state, TAG_LIMIT))
+    store64(counters, load64(counters) + 1)
+    if get(state, SIGNALS) == 0:
+        return
+    put(state, EPOCH, load64(counters + 8))
+    store64(counters + 8, load64(counters + 8) + get(state, SIGNALS))
+    slot = load64(counters + 16) % SLOTS
+    store64(counters + 16, load64(counters + 16) + 1)
+    size = get(state, SIZE)
+    for peer in range(size):
+        control = load64(bases + 8 * (PEERS + size + peer))
+        store64(bases + 8 * (PEERS + peer), control + CONTROL + slot * SLOT)
 
 
 @njit(inline="always")
@@ -164,13 +267,13 @@ def reads_arrays() -> bool:
     with compiling():
         *found, flags = _fields(id(array))
     expected: list[Any] = [id(np.ndarray), array.__array_interface__["data"][0], 2, 3, id(array.dtype)]
-    readonly = array.view()
+    readonly, turned = array.view(), array.T
     readonly.flags.writeable = False
     return (
         found == expected
         and flags & (CONTIGUOUS | ALIGNED | WRITEABLE) == CONTIGUOUS | ALIGNED | WRITEABLE
         and _fields(id(readonly))[-1] & WRITEABLE == 0
-        and _fields(id(array.T))[-1] & CONTIGUOUS == 0
+        and _fields(id(turned))[-1] & CONTIGUOUS == 0
     )
 
 

@@ -58,6 +58,27 @@ def store64(_: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic
+def load_acquire(_: Any, address: Any) -> Any:
+    """Read eight bytes; what the writer wrote before is seen after."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(args[0], I64.as_pointer()), "acquire", 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def store_release(_: Any, address: Any, value: Any) -> Any:
+    """Write eight bytes; whoever reads them sees all that was written before."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], builder.inttoptr(args[0], I64.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
 def call(_: Any, address: Any, args: Any) -> Any:
     """Call a C function that takes integers or pointers and returns an int.
 

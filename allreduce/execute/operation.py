@@ -12,7 +12,7 @@ from . import loop
 from .interpreter import HostMemory, Interpreter
 from .loop import DONE, ERROR
 from .mpi_abi import handle, library, tag_limit, threads_need_lock
-from .table import LINE, RECV, SEND
+from .table import LINE, PEERS, RECV, SCRATCH, SEND, WAIT
 
 if TYPE_CHECKING:
     from .channel import Plan
@@ -101,13 +101,13 @@ class Operation:
         if channel.timeout is None or time.monotonic() < self.deadline:
             return
         here = self.row()
-        _, step, first, last, *_ = self.plan.rows[here]
+        kind, step, first, last, *_ = self.plan.rows[here]
         awaited = [
             f"{r[5]} bytes {'from' if r[0] == RECV else 'to'} rank {r[2]}"
             for r in self.plan.rows[:here]
-            if r[0] in (SEND, RECV) and r[1] == step and first <= r[6] < last
-        ]
-        steps = self.plan.rows[-1][1] + 1
+            if r[0] in (SEND, RECV) and r[1] == step and kind == WAIT and first <= r[6] < last
+        ] or [f"the other ranks of this node, with {order.count * order.dtype.itemsize} bytes"]
+        steps = self.plan.rows[:, 1].max() + 1
         channel.fail(
             f"{order.collective} by {order.algorithm} on rank {channel.rank} of {channel.size}: no end after "
             f"{channel.timeout} s, waiting in step {step + 1} of {steps} for {', '.join(awaited)}"
@@ -125,28 +125,35 @@ class Compiled(Operation):
         self.state = np.zeros(loop.WORDS, np.int64)
         self.requests = np.zeros((table.requests + 1) * mpi.request_size, np.uint8)
         self.status = np.zeros(16, np.int64)
+        self.bases, self.parts = np.zeros(PEERS + 4 * channel.size, np.int64), np.zeros(channel.size, np.int64)
         sends, recvs = plan.counts
         words = {
             loop.ROWS: len(plan.rows), loop.TABLE: plan.rows.ctypes.data, loop.KERNELS: plan.addresses.ctypes.data,
-            loop.BUSY: scratch.busy.ctypes.data, loop.SCRATCH: scratch.address,
+            loop.BUSY: scratch.busy.ctypes.data, loop.BASES: self.bases.ctypes.data,
             loop.REQUESTS: self.requests.ctypes.data, loop.REQUEST_SIZE: mpi.request_size,
             loop.COMM: handle(channel.comm), loop.BYTE: mpi.byte, loop.STATUS: self.status.ctypes.data,
             loop.ISEND: mpi.isend, loop.IRECV: mpi.irecv, loop.TEST: mpi.test, loop.WTIME: mpi.wtime,
             loop.MEMCPY: mpi.memcpy, loop.YIELD: mpi.sched_yield,
-            loop.TAG_LIMIT: mpi.tag_limit, loop.SEQUENCE: channel.sequence.ctypes.data,
+            loop.TAG_LIMIT: mpi.tag_limit, loop.COUNTERS: channel.counters.ctypes.data, loop.SPIN: channel.spin,
+            loop.RANK: channel.rank, loop.SIZE: channel.size, loop.SIGNALS: table.signals,
+            loop.PARTS: self.parts.ctypes.data,
             loop.SEND_COUNT: sends, loop.RECV_COUNT: recvs, loop.ITEMSIZE: plan.order.dtype.itemsize,
             loop.DTYPE: id(plan.order.dtype), loop.NDARRAY: id(np.ndarray),
         }  # fmt: skip
         for word, value in words.items():
             self.state[word] = value
         self.address = self.state.ctypes.data
+        self.moved()
+        if table.signals:
+            self.state[loop.SHARED] = channel.window.shared.ctypes.data
+            self.bases[PEERS + channel.size : PEERS + 2 * channel.size] = channel.window.parts
         scratch.serve(self, table.scratch)
 
     def _start(self, sendbuf: int, recvbuf: int) -> None:
         loop.arm(self.address, sendbuf, recvbuf)
 
     def moved(self) -> None:
-        self.state[loop.SCRATCH] = self.scratch.address
+        self.bases[SCRATCH] = self.scratch.address
 
     def advance(self, patient: bool) -> int:
         with lock():
@@ -173,8 +180,8 @@ class Interpreted(Operation):
 
     def _start(self, sendbuf: int, recvbuf: int) -> None:
         channel, table = self.plan.channel, self.plan.table
-        tag = int(channel.sequence[0]) % tag_limit()
-        channel.sequence[0] += 1
+        tag = int(channel.counters[0]) % tag_limit()
+        channel.counters[0] += 1
         self.scratch.busy[0] = 1
         memory = HostMemory((sendbuf, recvbuf, self.scratch.address), table.kernels, channel.comm, tag)
         self.interpreter = Interpreter(self.plan.rows, memory)

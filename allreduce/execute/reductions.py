@@ -22,12 +22,13 @@ from .machine import (
     float_from_bits,
     float_to_half,
     half_to_float,
+    load64,
     maximum,
     minimum,
     pointer,
 )
 
-__all__ = ["OPS", "Kernel", "cast", "check", "divide", "python_kernel", "reduction"]
+__all__ = ["OPS", "Kernel", "cast", "check", "divide", "fused", "python_kernel", "reduction"]
 
 OPS = ("sum", "prod", "min", "max", "avg", "land", "lor", "lxor", "band", "bor", "bxor")
 SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR = range(len(OPS))
@@ -268,9 +269,9 @@ OF_BOOLEANS = {SUM: LOR, PROD: LAND, MIN: LAND, MAX: LOR, BAND: LAND, BOR: LOR, 
 SIGNATURE = "void(int64, int64, int64, int64)"
 
 
-def _compiled(function: Callable) -> Kernel:
+def _compiled(function: Callable, signature: str = SIGNATURE) -> Kernel:
     with compiling():
-        kernel = cfunc(SIGNATURE, cache=True, error_model="numpy")(function)
+        kernel = cfunc(signature, cache=True, error_model="numpy")(function)
     return Kernel(kernel.address or 0, kernel.ctypes)
 
 
@@ -293,6 +294,80 @@ def _binary(code: int, op: int) -> Kernel:
                 z[i] = _narrow(code, _combine(op, _widen(code, x[i]), _widen(code, y[i])))
 
     return _compiled(kernel)
+
+
+def fused(dtype: np.dtype, op: str) -> tuple[Kernel, int]:
+    """out = also = the reduction of `size` parts, in order, rounded once; (out, addresses of parts, size, count, also).
+
+    Half precision is summed in float32 throughout; an average is divided before it is rounded.
+    """
+    mean = int(op == "avg")
+    op = "sum" if mean else op
+    if dtype.kind == "c" and op == "sum":
+        return _fused(CODES.index(np.dtype(f"f{dtype.itemsize // 2}")), SUM, mean), 2
+    return _fused(CODES.index(dtype), OPS.index(op), mean), 1
+
+
+#: Elements summed over all parts before the next: the sums stay in the first-level cache.
+STRIP = 512
+
+
+@cache
+def _fused(code: int, op: int, mean: int) -> Kernel:
+    if code == BOOL_CODE:
+        op = OF_BOOLEANS.get(op, op)
+
+    def kernel(out: int, parts: int, size: int, count: int, also: int) -> None:
+        z, w = _stored(code, out, count), _stored(code, also if also else out, count)
+        x = _stored(code, load64(parts), count)
+        if size == 2 and not mean:
+            y = _stored(code, load64(parts + 8), count)
+            if also:
+                for i in range(count):
+                    w[i] = z[i] = _narrow(code, _combine(op, _widen(code, x[i]), _widen(code, y[i])))
+            elif out == load64(parts):
+                for i in range(count):
+                    x[i] = _narrow(code, _combine(op, _widen(code, x[i]), _widen(code, y[i])))
+            else:
+                for i in range(count):
+                    z[i] = _narrow(code, _combine(op, _widen(code, x[i]), _widen(code, y[i])))
+            return
+        total = _accumulators(code)
+        for start in range(0, count, STRIP):
+            length = min(STRIP, count - start)
+            for i in range(length):
+                total[i] = _widen(code, x[start + i])
+            for part in range(1, size):
+                y = _stored(code, load64(parts + 8 * part), count)
+                for i in range(length):
+                    total[i] = _combine(op, total[i], _widen(code, y[start + i]))
+            for i in range(length):
+                z[start + i] = _narrow(code, _mean(mean, total[i], size))
+            if also:
+                for i in range(length):
+                    w[start + i] = z[start + i]
+
+    return _compiled(kernel, "void(int64, int64, int64, int64, int64)")
+
+
+def _accumulators(code: int) -> Any:
+    """A strip of numbers to compute with."""
+
+
+@overload(_accumulators, prefer_literal=True)
+def _accumulators_of(code):
+    half = code.literal_value in (FLOAT16_CODE, BFLOAT16_CODE)
+    dtype = np.dtype(np.float32) if half else STORED[code.literal_value]
+    return lambda code: np.empty(STRIP, dtype)
+
+
+def _mean(mean: int, x: Any, size: int) -> Any:
+    """x / size if a mean is wanted."""
+
+
+@overload(_mean, prefer_literal=True)
+def _mean_of(mean, x, size):
+    return (lambda mean, x, size: _quotient(x, size)) if mean.literal_value else (lambda mean, x, size: x)
 
 
 @cache

@@ -8,19 +8,30 @@ import numpy as np
 from ..schedules import ranges
 from .reductions import Kernel
 
-__all__ = ["CALL", "COLUMNS", "COPY", "LINE", "PLAIN", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "WAIT",
-           "Posted", "Region", "Table", "aligned"]  # fmt: skip
+__all__ = [
+    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HELLO", "LINE", "PEERS", "PLAIN", "RECV", "RECVBUF",
+    "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted", "Region", "Table", "aligned",
+]  # fmt: skip
 
 #: Kinds of rows. The columns are kind, step, and then
 #:   SEND, RECV  peer, buffer, offset, bytes, request
 #:   WAIT        first request, one past the last
 #:   COPY        to buffer, offset, from buffer, offset, bytes
 #:   CALL        kernel, out buffer, offset, a buffer, offset, b buffer, offset, count
-SEND, RECV, WAIT, COPY, CALL = range(5)
-COLUMNS = 10
+#: and, among ranks that share memory,
+#:   SIGNAL      buffer, offset, number: raise our flag there to the number
+#:   AWAIT       first buffer, offset, number: until the flags of all others have reached it
+#:   HELLO       bytes sent, bytes received, number: say where our arrays lie, and SIGNAL in the control area
+#:   AGREE       row to go to if all inputs are shared, row if outputs too
+#:   FUSE        kernel, out buffer, offset, own buffer, offset, first buffer of the others', offset, count,
+#:               second out buffer, offset
+#:   END         stop here
+SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, END = range(11)
+COLUMNS = 12
 
 #: Buffers: the caller's two, and our own. An operand in PLAIN is no address but the number in its offset.
-SENDBUF, RECVBUF, SCRATCH, PLAIN = range(4)
+#: From PEERS on come groups of one buffer per rank: see `window`.
+SENDBUF, RECVBUF, SCRATCH, PLAIN, PEERS = range(5)
 
 LINE = 64
 
@@ -76,6 +87,7 @@ class Table:
         self._kept = self._used = 0  # bytes of our own buffer reserved for good, and until the step ends
         self._posted = 0
         self._waited: set[int] = set()
+        self.signals = 0  # numbers that the flags of shared memory advance by
 
     def array(self) -> np.ndarray:
         """The rows as an array of shape (rows, COLUMNS), int64."""
@@ -103,9 +115,13 @@ class Table:
 
     def apply(self, kernel: Kernel, out: Region, a: Region, b: Region, count: int) -> None:
         if count:
-            if kernel not in self.kernels:
-                self.kernels.append(kernel)
-            self.rows.append((CALL, self.step, self.kernels.index(kernel), *out, *a, *b, count))
+            self.rows.append((CALL, self.step, self.number(kernel), *out, *a, *b, count))
+
+    def number(self, kernel: Kernel) -> int:
+        """The place of a kernel among ours."""
+        if kernel not in self.kernels:
+            self.kernels.append(kernel)
+        return self.kernels.index(kernel)
 
     def post(self, kind: int, peer: int, region: Region, nbytes: int, piece: int) -> list[Posted]:
         """Send or receive, in pieces of at most `piece` bytes."""

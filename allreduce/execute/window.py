@@ -1,0 +1,326 @@
+"""The window: ranks that share memory read each other's values instead of sending messages.
+
+The schedules are the same. A Send becomes a copy into one's own part of a shared window, and a raised flag; a Recv
+waits for the sender's flag and reads from the sender's part. Long vectors go in segments, as `pipelined` arranges
+them: while one is added the next is published, in areas of the window that are used in turn. What comes from all
+ranks is added in one pass, rounded once.
+
+Arrays from `empty_shared` lie where all ranks can read and write them: then inputs are not copied, and results are
+written where they are wanted.
+
+Of a rank's part of the window: control words, slots for short messages used in rotation, areas for long ones.
+A part of a buffer is reused only after all others have raised a flag that they raise after their last look at it.
+"""
+
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..algorithms import halves
+from ..schedules import Recv, Schedule, Send, pipelined, relabel, share, sums, then
+from . import reductions
+from .loop import CONTROL, SLOT, SLOTS
+from .lowering import Vector
+from .plan import Order
+from .reductions import Kernel
+from .table import (
+    AGREE,
+    AWAIT,
+    END,
+    FUSE,
+    HELLO,
+    LINE,
+    PEERS,
+    PLAIN,
+    RECVBUF,
+    SENDBUF,
+    SIGNAL,
+    Region,
+    Table,
+    aligned,
+)  # fmt: skip
+
+__all__ = ["Window", "lower_shared", "one_node"]
+
+#: Up to this many bytes everyone adds everything, out of one slot a rank.
+ONE_SHOT = 1 << 14
+#: Longer vectors are cut into segments of at most so many bytes, in so many areas in turn.
+AREA, AREAS = 1 << 18, 3
+#: Arrays that can be shared, at most.
+MOST_SHARED = 256
+LONG = CONTROL + SLOTS * SLOT  # where the areas begin in a part
+
+#: The schedule of each collective; of an all-reduce it is `one_shot` or `direct` by size.
+SCHEDULES = {
+    "allreduce": "direct", "reduce_scatter": "direct", "allgather": "direct", "reduce": "star", "bcast": "star",
+}  # fmt: skip
+
+
+def area_bytes(size: int) -> int:
+    """Of an area that holds one block per rank, each beginning a cache line."""
+    return aligned(AREA) + 2 * LINE * size
+
+
+class Window:
+    """Memory that all ranks of a communicator map, and the arrays they share.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        All ranks must be on one node; collective.
+
+    Attributes
+    ----------
+    parts : list of int
+        Where every rank's part begins, as we see it.
+    shared : numpy.ndarray
+        For the loop: how many shared allocations there are, then for each our start, its bytes and all ranks'
+        starts.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.maps: list[mmap.mmap] = []
+        self.windows: list[MPI.Win] = []
+        self.shared = np.zeros(1 + MOST_SHARED * (2 + comm.size), np.int64)
+        nbytes = LONG + AREAS * area_bytes(comm.size)
+        self.parts = self.allocate(nbytes)
+        MPI.memory.fromaddress(self.parts[comm.rank], nbytes)[:] = bytes(nbytes)
+        comm.Barrier()
+
+    def allocate(self, nbytes: int) -> list[int]:
+        """So many bytes a rank; returns the addresses of all ranks' bytes, as we see them. Collective."""
+        each = -(-(nbytes + LINE) // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = self.anonymous(each * self.comm.size)
+        if memory is not None:
+            start = np.frombuffer(memory, np.uint8).ctypes.data
+            self.maps.append(memory)
+            return [start + rank * each for rank in range(self.comm.size)]
+        window = MPI.Win.Allocate_shared(each, 1, comm=self.comm)
+        self.windows.append(window)
+        return [aligned(window.Shared_query(rank)[0].address) for rank in range(self.comm.size)]
+
+    def share(self, nbytes: int) -> Any:
+        """So many bytes of this rank that all ranks can read and write, as a buffer. Collective."""
+        number = int(self.shared[0])
+        if number == MOST_SHARED:
+            raise RuntimeError(f"this communicator already has {MOST_SHARED} shared arrays; use them again")
+        starts = self.allocate(nbytes)
+        width = 2 + self.comm.size
+        self.shared[1 + number * width :][:width] = [starts[self.comm.rank], nbytes, *starts]
+        self.shared[0] += 1
+        if self.windows:
+            return MPI.memory.fromaddress(starts[self.comm.rank], nbytes)
+        memory = self.maps[-1]
+        first = starts[self.comm.rank] - starts[0]
+        return memoryview(memory)[first : first + nbytes]
+
+    def anonymous(self, nbytes: int) -> mmap.mmap | None:
+        """Memory without a name in any file system, so that nothing is left behind however the ranks end.
+
+        Rank 0 makes it and the others open it through /proc; None, on all ranks, where one cannot.
+        """
+        file = -1
+        if self.comm.rank == 0 and hasattr(os, "memfd_create"):
+            file = os.memfd_create("allreduce")
+            os.ftruncate(file, nbytes)
+        maker, number = self.comm.bcast((os.getpid(), file))
+        try:
+            if self.comm.rank:
+                file = os.open(f"/proc/{maker}/fd/{number}", os.O_RDWR)
+            memory = mmap.mmap(file, nbytes)
+        except (OSError, ValueError):
+            memory = None
+        everyone = self.comm.allreduce(memory is not None, MPI.LAND)
+        if file >= 0:
+            os.close(file)
+        return memory if everyone else None
+
+    def free(self) -> None:
+        """Give the memory back; what arrays still use lives until they do. Collective."""
+        for window in self.windows:
+            window.Free()
+        self.windows.clear()
+        self.maps.clear()
+
+
+def one_node(comm: MPI.Intracomm) -> bool:
+    """Whether all ranks share memory; collective."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    together = node.size == comm.size
+    node.Free()
+    return together
+
+
+def lower_shared(order: Order, rank: int, size: int) -> Table:
+    """The table of one rank, all of whose peers share its memory."""
+    table = Table()
+    if order.collective == "allreduce" and order.count * order.dtype.itemsize <= ONE_SHOT:
+        lower_short(table, order, rank, size)
+        return table
+    half, back = halves(SCHEDULES[order.collective], rank, size, order.collective, order.root)
+    segments = max(1, -(-order.count * order.dtype.itemsize // AREA))
+    # a segment holds a piece of every rank's share, so that shares stay whole
+    names = [i * segments + g for g in range(segments) for i in range(half.blocks)]
+    schedule = relabel(pipelined(then(half, back), segments), names)
+    table.rows += [(HELLO, 0, *buffer_bytes(order, size), 1), (AWAIT, 0, PEERS + size, 0, 1), ()]
+    Shared(table, order, rank, size, schedule, segments, inputs=False).run(schedule)
+    with_inputs = len(table.rows)
+    Shared(table, order, rank, size, schedule, segments, inputs=True).run(schedule)
+    with_both = with_inputs
+    if order.collective == "allreduce":
+        with_both = len(table.rows)
+        write_everywhere(table, order, rank, size)
+    table.rows[2] = (AGREE, 0, with_inputs, with_both)
+    return table
+
+
+def buffer_bytes(order: Order, size: int) -> tuple[int, int]:
+    """Bytes of the caller's two buffers."""
+    whole, part = order.count * order.dtype.itemsize, order.count // size * order.dtype.itemsize
+    return {"reduce_scatter": (whole, part), "allgather": (part, whole)}.get(order.collective, (whole, whole))
+
+
+def kernel_of(order: Order) -> tuple[Kernel, int]:
+    """What adds the parts of all ranks."""
+    assert isinstance(order.op, str)
+    return reductions.fused(order.dtype, order.op)
+
+
+def lower_short(table: Table, order: Order, rank: int, size: int) -> None:
+    """`one_shot` out of one slot a rank: a few bytes travel in the cache line of the flag."""
+    kernel, elements = kernel_of(order)
+    nbytes = order.count * order.dtype.itemsize
+    beside = 8 if nbytes <= LINE - 8 else LINE
+    table.copy(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
+    table.rows.append((SIGNAL, 0, PEERS + rank, 0, 1))
+    table.rows.append((AWAIT, 0, PEERS, 0, 1))
+    fuse(table, kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
+    table.signals = 1
+
+
+def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
+    """All arrays are shared: add up one's own share of them, and write it to everyone's result."""
+    kernel, elements = kernel_of(order)
+    itemsize, mine = order.dtype.itemsize, share(order.count, size, rank)
+    others = [q for q in range(size) if q != rank]
+    for start in range(mine.start, mine.stop, AREA // itemsize):
+        count = min(AREA // itemsize, mine.stop - start)
+        here = Region(RECVBUF, start * itemsize)
+        there = [Region(PEERS + 3 * size + q, start * itemsize) for q in others]
+        inputs = Region(PEERS + 2 * size, start * itemsize)
+        fuse(table, kernel, here, Region(SENDBUF, start * itemsize), inputs, count * elements, *there[:1])
+        for region in there[1:]:
+            table.copy(region, here, count * itemsize)
+    meet(table, rank, size, 2)
+    table.rows.append((END, 0))
+    table.signals = max(table.signals, 2)
+
+
+NOWHERE = Region(PLAIN, 0)
+
+
+def fuse(
+    table: Table, kernel: Kernel, out: Region, own: Region, others: Region, count: int, also: Region = NOWHERE
+) -> None:
+    """Add up all ranks' parts: our own, and at `others`, a place in the first of a group of buffers, the rest."""
+    if count:
+        table.rows.append((FUSE, table.step, table.number(kernel), *out, *own, *others, count, *also))
+
+
+def meet(table: Table, rank: int, size: int, number: int) -> None:
+    """Raise our flag to a number and wait for the others to do so."""
+    table.rows.append((SIGNAL, table.step, PEERS + size + rank, 0, number))
+    table.rows.append((AWAIT, table.step, PEERS + size, 0, number))
+
+
+class Shared(Vector):
+    """A vector whose schedule runs through the window.
+
+    Parameters are those of the order, and
+    segments : int
+        That the schedule is pipelined in.
+    inputs : bool
+        Whether all ranks' inputs are shared arrays, to be read where they are.
+    """
+
+    def __init__(
+        self, table: Table, order: Order, rank: int, size: int, schedule: Schedule, segments: int, inputs: bool
+    ) -> None:
+        itemsize, part = order.dtype.itemsize, order.count // size * order.dtype.itemsize
+        source, work = Region(SENDBUF, 0), Region(RECVBUF, 0)
+        self.input_start = [0] * size  # where block 0 would be in a rank's input, seen from its beginning
+        if order.collective == "reduce_scatter":
+            work = Region(RECVBUF, -rank * part)  # only our own share is ever written
+        elif order.collective == "allgather":
+            self.input_start = [-q * part for q in range(size)]
+            source = Region(SENDBUF, -rank * part)
+        elif order.collective == "bcast":
+            source = work
+        super().__init__(table, rank, order.count, itemsize, schedule.blocks, source, work)
+        self.order, self.size, self.inputs = order, size, inputs
+        self.segments = segments
+        self.from_inputs = inputs and order.collective in ("allgather", "bcast")
+        self.published: set[int] = set()
+
+    def area(self, rank: int, block: int) -> Region:
+        """Where a rank publishes a block: a place in the area of the block's segment."""
+        owner, segment = divmod(block, self.segments)
+        stride = aligned(-(-self.count // self.blocks) * self.itemsize)
+        start = LONG + segment % AREAS * area_bytes(self.size) + owner * stride
+        return Region(PEERS + self.size + rank, start)
+
+    def input(self, rank: int, block: int) -> Region:
+        """Where a block is in a rank's shared input."""
+        return Region(PEERS + 2 * self.size + rank, self.input_start[rank] + self.offset(block))
+
+    def run(self, schedule: Schedule) -> None:
+        number = 1
+        for step in schedule.steps:
+            number += 1
+            self.publish({b for m in step if isinstance(m, Send) for b in m.blocks} - self.published)
+            meet(self.table, self.rank, self.size, number)
+            self.take([m for m in step if isinstance(m, Recv) and not m.add])
+            self.add([m for m in step if isinstance(m, Recv) and m.add])
+            self.table.step += 1
+        if self.inputs:  # the others may still be reading ours
+            number += 1
+            meet(self.table, self.rank, self.size, number)
+        if self.order.collective in ("allreduce", "allgather") or self.size == 1:
+            self.settle(range(self.blocks))
+        self.table.rows.append((END, self.table.step))
+        self.table.signals = max(self.table.signals, number)
+
+    def publish(self, blocks: set[int]) -> None:
+        """Copy blocks to our area, but for those that can be read where they are."""
+        for b in sorted(blocks):
+            if not (self.inputs and (self.untouched[b] or self.from_inputs)):
+                block = range(b, b + 1)
+                self.table.copy(self.area(self.rank, b), self.at(block), self.nbytes(block))
+
+    def take(self, copies: list[Recv]) -> None:
+        """Copy what others have published to where we work."""
+        for m in copies:
+            for b in m.blocks:
+                block = range(b, b + 1)
+                from_ = self.input(m.peer, b) if self.from_inputs else self.area(m.peer, b)
+                self.table.copy(self.home(block), from_, self.nbytes(block))
+                self.written(block)
+
+    def add(self, adds: list[Recv]) -> None:  # type: ignore[override]
+        """Add up blocks over all ranks at once, and publish the sum if others want it."""
+        kernel, elements = kernel_of(self.order)
+        for blocks, which in sums(adds).items():
+            assert len(which) == self.size - 1, "the window adds up what comes from all ranks at once"
+            b = blocks.start
+            others = self.input(0, b) if self.inputs else self.area(0, b)
+            also = NOWHERE
+            if self.order.collective == "allreduce":
+                also = self.area(self.rank, b)
+                self.published.update(blocks)
+            count = self.nbytes(blocks) // self.itemsize * elements
+            fuse(self.table, kernel, self.home(blocks), self.at(blocks), others, count, also)
+            self.written(blocks)
