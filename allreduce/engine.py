@@ -170,12 +170,11 @@ class Engine:
         """The ranks of every node; collective on first use."""
         if not self._nodes:
             node = self.channel.comm.Split_type(MPI.COMM_TYPE_SHARED)
-            first = node.bcast(self.channel.rank)
+            leaders = np.full(self.channel.size, self.channel.rank)
+            node.Bcast(leaders[:1])
+            self.channel.comm.Allgather(leaders[:1].copy(), leaders)
             node.Free()
-            leaders = self.channel.comm.allgather(first)
-            self._nodes = tuple(
-                tuple(r for r, own in enumerate(leaders) if own == leader) for leader in dict.fromkeys(leaders)
-            )
+            self._nodes = tuple(tuple(np.flatnonzero(leaders == leader).tolist()) for leader in dict.fromkeys(leaders))
         return self._nodes
 
 

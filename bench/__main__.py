@@ -24,12 +24,14 @@ def parser() -> argparse.ArgumentParser:
     add("--min", type=size, default=4, metavar="BYTES", help="smallest message (default 4)")
     add("--max", type=size, default=size("64M"), metavar="BYTES", help="largest message (default 64M)")
     add("--factor", type=int, default=4, help="from one size to the next (default 4)")
-    names = '"all", "auto", "node" (shared memory), or names such as ring torus:grid=2x4'
+    names = '"all", "auto", "node" (shared memory), "copy" (np.copyto), or names such as ring torus:grid=2x4'
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", default="float32", help="of the elements, such as float32, bfloat16, int64 (default float32)")
     add("--op", default="sum", help="sum, prod, min, max, avg, ... (default sum)")
     add("--accumulate", metavar="DTYPE", help="make sums in a wider type")
     add("--data", metavar="FILE.npy", help="reduce these real values instead of small whole numbers")
+    add("--buffers", choices=("private", "shared"), default="private", help="shared: arrays from empty_shared")
+    add("--rewrite", action="store_true", help="write the input anew before every repetition, as training does")
     add("--seconds", type=float, default=0.2, help="time for one row, within 11 to 200 repetitions (default 0.2)")
     add("--seed", type=int, default=0, help="of the order of the measurements (default 0)")
     add("--json", metavar="FILE.jsonl", help="write every repetition; the file must not exist yet")

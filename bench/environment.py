@@ -19,7 +19,11 @@ PREFIXES = ("OMPI_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_",
 
 def environment(comm: MPI.Intracomm) -> dict[str, Any]:
     """The machine, the libraries and the placement of ranks; collective."""
-    hosts = comm.allgather(socket.gethostname())
+    names = np.zeros((comm.size, 64), np.uint8)
+    name = socket.gethostname().encode()[:64]
+    names[comm.rank, : len(name)] = list(name)
+    comm.Allgather(names[comm.rank].copy(), names)
+    hosts = [bytes(row).rstrip(b"\0").decode() for row in names]
     busiest = max(hosts.count(host) for host in set(hosts))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {

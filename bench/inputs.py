@@ -1,11 +1,13 @@
-"""Inputs whose right answer is known exactly, and real values with a bound."""
+"""Inputs whose right answer is known exactly, real values with a bound, and the buffers that hold them."""
 
 from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-__all__ = ["Case", "exact", "real"]
+import allreduce
+
+__all__ = ["Arena", "Case", "exact", "real"]
 
 #: Long and prime, so that no block or segment of a buffer looks like another.
 PERIOD = 1021
@@ -72,3 +74,25 @@ def real(values: np.ndarray, dtype: np.dtype, op: str, count: int, rank: int, si
     eps = ml_dtypes.finfo(dtype).eps
     part = size if op == "avg" else 1
     return Case(turned[rank], total / part, size * float(eps) * magnitude / part)
+
+
+class Arena:
+    """Buffers of the largest size, made once: later sizes use their beginnings."""
+
+    def __init__(self, kind: str, dtype: np.dtype, most: int) -> None:
+        self.dtype, self.most = dtype, most
+        self.make = allreduce.empty_shared if kind == "shared" else np.empty
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, count: int) -> np.ndarray:
+        """The first elements of the buffer of this name."""
+        if name not in self.arrays:
+            self.arrays[name] = self.make(self.most, self.dtype)
+        return self.arrays[name][:count]
+
+    def inputs(self, cases: tuple[Case, Case]) -> tuple[np.ndarray, np.ndarray]:
+        """Buffers that hold the two cases' inputs."""
+        arrays = self.array("input 0", cases[0].send.size), self.array("input 1", cases[1].send.size)
+        for array, case in zip(arrays, cases, strict=True):
+            np.copyto(array, case.send)
+        return arrays

@@ -18,13 +18,15 @@ from allreduce.execute.reductions import check
 from allreduce.native import OPS, mpi_has
 
 from .environment import environment
-from .inputs import Case, exact, real
+from .inputs import Arena, Case, exact, real
 from .report import Report, Row
 from .statistics import fit, summarize
 from .timing import Cell, measure
 
 __all__ = ["Sweep", "run"]
 
+#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, and every rank copying its input.
+OTHERS = ("native", "auto", "node", "copy")
 #: What the constants of the model are fitted to: short and long messages, many and few bytes added.
 PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
 
@@ -41,6 +43,8 @@ class Sweep:
     op: str
     accumulate: str | None = None
     data: str | None = None
+    buffers: str = "private"
+    rewrite: bool = False
     seconds: float = 0.2
     seed: int = 0
     json: str | None = None
@@ -59,7 +63,7 @@ class Sweep:
         words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
         names = [n for word in words for n in (allreduce.algorithms() if word == "all" else [word])]
         for name in names:
-            if name not in ("auto", "native", "node"):
+            if name not in OTHERS:
                 parse(name, size)
         return list(dict.fromkeys(name for name in names if name != "native"))
 
@@ -75,48 +79,55 @@ def run(sweep: Sweep) -> int:
     if values is not None and not values.size:
         raise ValueError(f"{sweep.data} holds no values")
     rng = np.random.default_rng(sweep.seed)
+    arena = Arena(sweep.buffers, dtype, max(1, sizes[-1] // dtype.itemsize))
     report = Report(environment(comm), Path(sweep.json) if sweep.json else None, len(sizes), comm.rank == 0)
     with report:
         constants = constants_of(comm, rng)
         report.constants(*constants)
         for index in rng.permutation(len(sizes)):
             count = max(1, sizes[index] // dtype.itemsize)
-            report.rows(rows_of(sweep, names, dtype, count, values, constants, rng))
+            report.rows(rows_of(sweep, names, arena, count, values, constants, rng))
     return report.exit_code()
 
 
 def rows_of(
     sweep: Sweep,
     names: list[str],
-    dtype: np.dtype,
+    arena: Arena,
     count: int,
     values: np.ndarray | None,
     constants: tuple[float, float, float],
     rng: np.random.Generator,
 ) -> list[Row]:
     """Measure all algorithms at one size."""
-    comm, nbytes = MPI.COMM_WORLD, count * dtype.itemsize
+    comm, dtype = MPI.COMM_WORLD, arena.dtype
+    nbytes = count * dtype.itemsize
     cases = case_pair(sweep.op, dtype, count, values)
     wishes: dict[str, Any] = {"op": sweep.op} if sweep.op != "sum" else {}
     wishes |= {"accumulate": sweep.accumulate} if sweep.accumulate else {}
     calls: dict[str, Any] = {name: partial(allreduce.allreduce, algorithm=name, **wishes) for name in names}
+    if "copy" in calls:
+        calls["copy"] = lambda send, recv: np.copyto(recv, send)
     if mpi_has(dtype) and sweep.op in OPS:
         calls["native"] = partial(comm.Allreduce, op=OPS[sweep.op])
-    cells = {name: Cell(call, cases) for name, call in calls.items()}
+    cells = {
+        name: Cell(call, cases, arena.inputs(cases), arena.array(name, count), sweep.rewrite, checked=name != "copy")
+        for name, call in calls.items()
+    }
     batch = measure(list(cells.values()), nbytes, comm, sweep.seconds, rng)
 
     samples = np.array([cell.samples for cell in cells.values()])
     comm.Allreduce(MPI.IN_PLACE, samples, MPI.MAX)
     wrong = np.array([cell.wrong for cell in cells.values()])
     comm.Allreduce(MPI.IN_PLACE, wrong, MPI.SUM)
-    same = [len(set(comm.allgather(digest(cell.result)))) == 1 for cell in cells.values()]
+    same = [not cell.checked or alike(cell.result) for cell in cells.values()]
     native = samples[list(cells).index("native")] if "native" in cells else None
     return [
         Row(
             nbytes=nbytes, count=count, dtype=dtype.name, op=sweep.op, ranks=comm.size, algorithm=name, batch=batch,
             **summarize(samples[i])._asdict(),
             algbw=nbytes / np.median(samples[i]) / 1e9,
-            predicted=None if name in ("native", "auto", "node") else estimate(name, comm.size, nbytes, *constants),
+            predicted=None if name in OTHERS else estimate(name, comm.size, nbytes, *constants),
             ratio=None if native is None else float(np.median(samples[i] / native)),
             wrong=int(wrong[i]) + (0 if same[i] else count),
             samples=samples[i].tolist(),
@@ -125,9 +136,12 @@ def rows_of(
     ]  # fmt: skip
 
 
-def digest(array: np.ndarray) -> str:
-    """Of an array's bytes, to compare between ranks."""
-    return blake2b(array.view(np.uint8).data, digest_size=16).hexdigest()
+def alike(array: np.ndarray) -> bool:
+    """Whether all ranks hold the same bits; collective."""
+    digest = np.frombuffer(blake2b(array.view(np.uint8).data, digest_size=16).digest(), np.uint8)
+    digests = np.empty((MPI.COMM_WORLD.size, 16), np.uint8)
+    MPI.COMM_WORLD.Allgather(digest, digests)
+    return bool((digests == digests[0]).all())
 
 
 def case_pair(op: str, dtype: np.dtype, count: int, values: np.ndarray | None) -> tuple[Case, Case]:
@@ -143,7 +157,8 @@ def constants_of(comm: MPI.Intracomm, rng: np.random.Generator) -> tuple[float, 
     features, times = [], []
     for name, nbytes in PROBES:
         cases = case_pair("sum", np.dtype(np.float32), nbytes // 4, None)
-        cell = Cell(partial(allreduce.allreduce, algorithm=name), cases)
+        inputs = cases[0].send, cases[1].send
+        cell = Cell(partial(allreduce.allreduce, algorithm=name), cases, inputs, np.empty_like(inputs[0]))
         measure([cell], nbytes, comm, 0.02, rng)
         slowest = np.array(cell.samples)
         comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)

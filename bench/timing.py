@@ -22,6 +22,18 @@ FEWEST, MOST = 11, 200
 class Cell:
     """One call to be timed, on two variants of the input in turn, so that an old result is no right one.
 
+    Parameters
+    ----------
+    call : callable of (send, recv)
+    cases, inputs : pairs
+        The right answers, and the buffers that hold the inputs.
+    result : numpy.ndarray
+        Nobody else's.
+    rewrite : bool
+        Write the input anew before every repetition: what others have of it in their caches is void.
+    checked : bool
+        False for what is no all-reduce.
+
     Attributes
     ----------
     samples : list of float
@@ -30,21 +42,32 @@ class Cell:
         Elements that were not as they must be, over all repetitions on this rank.
     """
 
-    def __init__(self, call: Callable[[np.ndarray, np.ndarray], object], cases: tuple[Case, Case]) -> None:
-        self.call, self.cases = call, cases
-        self.result = np.empty_like(cases[0].send)
+    def __init__(
+        self,
+        call: Callable[[np.ndarray, np.ndarray], object],
+        cases: tuple[Case, Case],
+        inputs: tuple[np.ndarray, np.ndarray],
+        result: np.ndarray,
+        rewrite: bool = False,
+        checked: bool = True,
+    ) -> None:
+        self.call, self.cases, self.inputs, self.result = call, cases, inputs, result
+        self.rewrite, self.checked = rewrite, checked
         self.samples: list[float] = []
         self.wrong = 0
 
     def repetition(self, comm: MPI.Intracomm, variant: int, batch: int) -> float:
         """Time one batch of calls and check its result."""
-        call, send, recv = self.call, self.cases[variant].send, self.result
+        call, send, recv = self.call, self.inputs[variant], self.result
+        if self.rewrite:
+            np.copyto(send, self.cases[variant].send)
         comm.Barrier()
         begin = time.perf_counter()
         for _ in repeat(None, batch):
             call(send, recv)
         elapsed = (time.perf_counter() - begin) / batch
-        self.wrong += self.cases[variant].wrong(recv)
+        if self.checked:
+            self.wrong += self.cases[variant].wrong(recv)
         return elapsed
 
 

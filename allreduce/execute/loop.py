@@ -29,7 +29,7 @@ DONE, AGAIN, ERROR, REFUSED = range(4)
 CLOCK, SLICE = 256, 100_000_000
 #: In a rank's part of the window: its flag and where its arrays lie, then slots for short messages in rotation.
 CONTROL, HELLO_WORDS = 256, 64
-SLOTS, SLOT = 16, (1 << 16) + 64
+SLOTS, SLOT = 8, (1 << 18) + (1 << 16)
 
 # Where NumPy's C API keeps the fields of an array object; `reads_arrays` checks it.
 A_TYPE, A_DATA, A_DIMENSIONS, A_SHAPE, A_DTYPE, A_FLAGS = 8, 16, 24, 32, 56, 64

@@ -14,7 +14,7 @@ A part of a buffer is reused only after all others have raised a flag that they 
 
 import mmap
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -47,11 +47,14 @@ __all__ = ["Window", "lower_shared", "one_node"]
 
 #: Up to this many bytes everyone adds everything, out of one slot a rank.
 ONE_SHOT = 1 << 14
+#: Up to this many bytes the whole vector goes through one slot a rank.
+ONE_SLOT = 1 << 18
 #: Longer vectors are cut into segments of at most so many bytes, in so many areas in turn.
 AREA, AREAS = 1 << 18, 3
-#: Arrays that can be shared, at most.
-MOST_SHARED = 256
+#: Arrays that can be shared, at most, and ranks that share a slot of this size.
+MOST_SHARED, MOST_RANKS = 256, 256
 LONG = CONTROL + SLOTS * SLOT  # where the areas begin in a part
+assert ONE_SLOT + 2 * LINE * MOST_RANKS <= SLOT
 
 #: The schedule of each collective; of an all-reduce it is `one_shot` or `direct` by size.
 SCHEDULES = {
@@ -127,17 +130,20 @@ class Window:
         if self.comm.rank == 0 and hasattr(os, "memfd_create"):
             file = os.memfd_create("allreduce")
             os.ftruncate(file, nbytes)
-        maker, number = self.comm.bcast((os.getpid(), file))
+        where = np.array([os.getpid(), file])
+        self.comm.Bcast(where)
+        maker, number = where.tolist()
         try:
             if self.comm.rank:
                 file = os.open(f"/proc/{maker}/fd/{number}", os.O_RDWR)
             memory = mmap.mmap(file, nbytes)
         except (OSError, ValueError):
             memory = None
-        everyone = self.comm.allreduce(memory is not None, MPI.LAND)
+        everyone = np.array([memory is not None])
+        self.comm.Allreduce(MPI.IN_PLACE, everyone, MPI.LAND)
         if file >= 0:
             os.close(file)
-        return memory if everyone else None
+        return memory if everyone[0] else None
 
     def free(self) -> None:
         """Give the memory back; what arrays still use lives until they do. Collective."""
@@ -162,14 +168,20 @@ def lower_shared(order: Order, rank: int, size: int) -> Table:
         lower_short(table, order, rank, size)
         return table
     half, back = halves(SCHEDULES[order.collective], rank, size, order.collective, order.root)
-    segments = max(1, -(-order.count * order.dtype.itemsize // AREA))
+    if order.count * order.dtype.itemsize <= ONE_SLOT and size <= MOST_RANKS:
+        schedule = then(half, back)
+        Shared(table, order, rank, size, schedule, Place(PEERS, LINE, 0)).run(schedule, 1)
+        return table
+    segments = -(-order.count * order.dtype.itemsize // AREA)
     # a segment holds a piece of every rank's share, so that shares stay whole
     names = [i * segments + g for g in range(segments) for i in range(half.blocks)]
     schedule = relabel(pipelined(then(half, back), segments), names)
     table.rows += [(HELLO, 0, *buffer_bytes(order, size), 1), (AWAIT, 0, PEERS + size, 0, 1), ()]
-    Shared(table, order, rank, size, schedule, segments, inputs=False).run(schedule)
+    table.signals = 1
+    areas = Place(PEERS + size, LONG, area_bytes(size))
+    Shared(table, order, rank, size, schedule, areas, segments).run(schedule, 2)
     with_inputs = len(table.rows)
-    Shared(table, order, rank, size, schedule, segments, inputs=True).run(schedule)
+    Shared(table, order, rank, size, schedule, areas, segments, inputs=True).run(schedule, 2)
     with_both = with_inputs
     if order.collective == "allreduce":
         with_both = len(table.rows)
@@ -196,10 +208,8 @@ def lower_short(table: Table, order: Order, rank: int, size: int) -> None:
     nbytes = order.count * order.dtype.itemsize
     beside = 8 if nbytes <= LINE - 8 else LINE
     table.copy(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
-    table.rows.append((SIGNAL, 0, PEERS + rank, 0, 1))
-    table.rows.append((AWAIT, 0, PEERS, 0, 1))
+    meet(table, PEERS, rank, 1)
     fuse(table, kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
-    table.signals = 1
 
 
 def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
@@ -215,9 +225,8 @@ def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
         fuse(table, kernel, here, Region(SENDBUF, start * itemsize), inputs, count * elements, *there[:1])
         for region in there[1:]:
             table.copy(region, here, count * itemsize)
-    meet(table, rank, size, 2)
+    meet(table, PEERS + size, rank, 2)
     table.rows.append((END, 0))
-    table.signals = max(table.signals, 2)
 
 
 NOWHERE = Region(PLAIN, 0)
@@ -231,16 +240,26 @@ def fuse(
         table.rows.append((FUSE, table.step, table.number(kernel), *out, *own, *others, count, *also))
 
 
-def meet(table: Table, rank: int, size: int, number: int) -> None:
-    """Raise our flag to a number and wait for the others to do so."""
-    table.rows.append((SIGNAL, table.step, PEERS + size + rank, 0, number))
-    table.rows.append((AWAIT, table.step, PEERS + size, 0, number))
+def meet(table: Table, flags: int, rank: int, number: int) -> None:
+    """Raise our flag, at the beginning of our buffer of a group, to a number and wait for the others to do so."""
+    table.rows.append((SIGNAL, table.step, flags + rank, 0, number))
+    table.rows.append((AWAIT, table.step, flags, 0, number))
+    table.signals = max(table.signals, number)
+
+
+class Place(NamedTuple):
+    """Where ranks publish: a group of buffers that begin with a flag, where in them, and how far areas are apart."""
+
+    group: int
+    start: int
+    apart: int
 
 
 class Shared(Vector):
     """A vector whose schedule runs through the window.
 
     Parameters are those of the order, and
+    place : Place
     segments : int
         That the schedule is pipelined in.
     inputs : bool
@@ -248,7 +267,15 @@ class Shared(Vector):
     """
 
     def __init__(
-        self, table: Table, order: Order, rank: int, size: int, schedule: Schedule, segments: int, inputs: bool
+        self,
+        table: Table,
+        order: Order,
+        rank: int,
+        size: int,
+        schedule: Schedule,
+        place: Place,
+        segments: int = 1,
+        inputs: bool = False,
     ) -> None:
         itemsize, part = order.dtype.itemsize, order.count // size * order.dtype.itemsize
         source, work = Region(SENDBUF, 0), Region(RECVBUF, 0)
@@ -261,8 +288,7 @@ class Shared(Vector):
         elif order.collective == "bcast":
             source = work
         super().__init__(table, rank, order.count, itemsize, schedule.blocks, source, work)
-        self.order, self.size, self.inputs = order, size, inputs
-        self.segments = segments
+        self.order, self.size, self.place, self.segments, self.inputs = order, size, place, segments, inputs
         self.from_inputs = inputs and order.collective in ("allgather", "bcast")
         self.published: set[int] = set()
 
@@ -270,29 +296,28 @@ class Shared(Vector):
         """Where a rank publishes a block: a place in the area of the block's segment."""
         owner, segment = divmod(block, self.segments)
         stride = aligned(-(-self.count // self.blocks) * self.itemsize)
-        start = LONG + segment % AREAS * area_bytes(self.size) + owner * stride
-        return Region(PEERS + self.size + rank, start)
+        start = self.place.start + segment % AREAS * self.place.apart + owner * stride
+        return Region(self.place.group + rank, start)
 
     def input(self, rank: int, block: int) -> Region:
         """Where a block is in a rank's shared input."""
         return Region(PEERS + 2 * self.size + rank, self.input_start[rank] + self.offset(block))
 
-    def run(self, schedule: Schedule) -> None:
-        number = 1
+    def run(self, schedule: Schedule, number: int = 1) -> None:
+        """Append the steps of a schedule, the first of which raises the flags to a number."""
         for step in schedule.steps:
-            number += 1
             self.publish({b for m in step if isinstance(m, Send) for b in m.blocks} - self.published)
-            meet(self.table, self.rank, self.size, number)
+            meet(self.table, self.place.group, self.rank, number)
+            number += 1
             self.take([m for m in step if isinstance(m, Recv) and not m.add])
             self.add([m for m in step if isinstance(m, Recv) and m.add])
             self.table.step += 1
         if self.inputs:  # the others may still be reading ours
-            number += 1
-            meet(self.table, self.rank, self.size, number)
+            meet(self.table, self.place.group, self.rank, number)
         if self.order.collective in ("allreduce", "allgather") or self.size == 1:
             self.settle(range(self.blocks))
         self.table.rows.append((END, self.table.step))
-        self.table.signals = max(self.table.signals, number)
+        self.table.signals = max(self.table.signals, 1)
 
     def publish(self, blocks: set[int]) -> None:
         """Copy blocks to our area, but for those that can be read where they are."""
