@@ -3,8 +3,8 @@
 import argparse
 import sys
 from collections.abc import Sequence
-
-from .sweep import Sweep, run
+from pathlib import Path
+from typing import Any
 
 
 def size(text: str) -> int:
@@ -35,21 +35,54 @@ def parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=0.2, help="time for one row, within 11 to 200 repetitions (default 0.2)")
     add("--seed", type=int, default=0, help="of the order of the measurements (default 0)")
     add("--json", metavar="FILE.jsonl", help="write every repetition; the file must not exist yet")
+    commands.add_parser("environment", help="what was detected, and what it means")
+    peers = commands.add_parser("peers", help="a table of the sweeps that scripts/peers has run")
+    peers.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
     return top
+
+
+def sweep(wishes: dict[str, Any]) -> int:
+    """Time algorithms."""
+    from .sweep import Sweep, run
+
+    return run(Sweep(**wishes))
+
+
+def environment(wishes: dict[str, Any]) -> int:
+    """Say where we are."""
+    from .environment import describe
+
+    describe()
+    return 0
+
+
+def peers(wishes: dict[str, Any]) -> int:
+    """Print a table; needs no MPI."""
+    from .peers import table
+
+    print(table(wishes["files"]))
+    return 0
+
+
+COMMANDS = {"sweep": sweep, "environment": environment, "peers": peers}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0, 1 if a result was wrong, 2 for unusable arguments."""
     wishes = vars(parser().parse_args(arguments))
-    wishes.pop("command")
+    command = COMMANDS[wishes.pop("command")]
     try:
-        return run(Sweep(**wishes))
+        return command(wishes)
     except (ValueError, TypeError, OSError) as error:
-        from mpi4py import MPI
-
-        if MPI.COMM_WORLD.rank == 0:
+        if rank() == 0:
             print(f"bench: {error}", file=sys.stderr)
         return 2
+
+
+def rank() -> int:
+    """Ours, if MPI has been needed so far."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi.COMM_WORLD.rank if mpi else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import os
 import platform
 import socket
 import subprocess
+import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,11 @@ import numba
 import numpy as np
 from mpi4py import MPI
 
-__all__ = ["environment"]
+import allreduce
+from allreduce.engine import engine_of
+from allreduce.execute.mpi_abi import library
+
+__all__ = ["describe", "environment"]
 
 PREFIXES = ("OMPI_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_", "SLURM_")
 
@@ -32,7 +38,7 @@ def environment(comm: MPI.Intracomm) -> dict[str, Any]:
         "hosts": {host: hosts.count(host) for host in dict.fromkeys(hosts)},
         "cores": cores,
         "oversubscribed": busiest > cores,
-        "mpi": " ".join(MPI.Get_library_version().split("\n")[0].partition(",")[0].split()),
+        "mpi": " ".join(MPI.Get_library_version().split("\n")[0].partition(",")[0].replace("Version:", "").split()),
         "processor": _processor(),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -58,3 +64,42 @@ def _revision() -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def describe() -> None:
+    """Print on rank 0 what was detected and what it means, with the cost of the first calls; collective."""
+    comm = MPI.COMM_WORLD
+    facts = environment(comm)
+    importing = _seconds_to_import()
+    data = np.ones(1, np.float32)
+    comm.Barrier()
+    times = []
+    for algorithm in ("ring", "ring", "auto", "auto"):
+        begin = time.perf_counter()
+        allreduce.allreduce(data, algorithm=algorithm)
+        times.append(time.perf_counter() - begin)
+    channel = engine_of(None).channel
+    if comm.rank:
+        return
+    compiled = library() is not None
+    print(f"MPI            {facts['mpi']}")
+    print(f"ranks          {facts['ranks']}: " + ", ".join(f"{n} on {host}" for host, n in facts["hosts"].items()))
+    print(f"processor      {facts['processor']}, {facts['cores']} cores, Linux {facts['kernel']}")
+    print(f"loop           {'compiled, calls MPI by address' if compiled else 'Python: slower, see ALLREDUCE_LOOP'}")
+    shared = channel.together and compiled
+    print(f"auto           {'shared memory, for all ranks are on one node' if shared else 'messages'}")
+    print("devices        host memory only")
+    print(f"import         {importing:.2f} s without MPI")
+    print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")
+    print(f"               {Path(allreduce.__file__).parent / 'execute' / '__pycache__'}, or NUMBA_CACHE_DIR")
+    print(f"first auto     {times[2]:.2f} s, then {times[3] * 1e6:.1f} us")
+    if facts["oversubscribed"]:
+        print("warning        more ranks than cores: results are right, times mean nothing")
+    for name, value in facts["variables"].items():
+        print(f"variable       {name}={value}")
+
+
+def _seconds_to_import() -> float:
+    code = "import time; t = time.perf_counter(); import allreduce; allreduce.verify; print(time.perf_counter() - t)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return float(done.stdout)

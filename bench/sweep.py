@@ -80,7 +80,8 @@ def run(sweep: Sweep) -> int:
         raise ValueError(f"{sweep.data} holds no values")
     rng = np.random.default_rng(sweep.seed)
     arena = Arena(sweep.buffers, dtype, max(1, sizes[-1] // dtype.itemsize))
-    report = Report(environment(comm), Path(sweep.json) if sweep.json else None, len(sizes), comm.rank == 0)
+    facts = environment(comm) | {"buffers": sweep.buffers, "rewrite": sweep.rewrite}
+    report = Report(facts, Path(sweep.json) if sweep.json else None, len(sizes), comm.rank == 0)
     with report:
         constants = constants_of(comm, rng)
         report.constants(*constants)

@@ -1,0 +1,231 @@
+"""Shared memory: the window keeps the same promises as messages, whatever the timing."""
+
+import os
+import threading
+import time
+from itertools import product
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import allreduce
+from allreduce.execute.reductions import CODES, allowed_ops
+from allreduce.execute.window import AREA, ONE_SHOT, ONE_SLOT
+
+pytestmark = pytest.mark.mpi
+
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def comm():
+    """One communicator of ours for the whole file."""
+    with allreduce.Communicator(COMM, timeout=60) as ours:
+        yield ours
+
+
+def everywhere(true: bool) -> bool:
+    """Whether it is true on all ranks."""
+    return COMM.allreduce(bool(true), MPI.LAND)
+
+
+def values(dtype: np.dtype, count: int, rank: int, seed: int = 0) -> np.ndarray:
+    """Small whole numbers, so that sums are exact."""
+    return ((np.arange(count) * 7 + rank * 3 + seed) % 5).astype(dtype)
+
+
+def reference(dtype: np.dtype, op: str, count: int, seed: int = 0) -> np.ndarray:
+    """The reduction over all ranks."""
+    ufunc = {
+        "sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum,
+        "land": np.logical_and, "lor": np.logical_or, "lxor": np.logical_xor,
+        "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
+    }[op]  # fmt: skip
+    wide = dtype if dtype.kind in "iubc" else np.dtype(np.float64)
+    total = values(dtype, count, 0, seed).astype(wide)
+    for rank in range(1, SIZE):
+        total = ufunc(total, values(dtype, count, rank, seed).astype(wide))
+    if op == "avg" and dtype.kind in "iu":
+        total //= total.dtype.type(SIZE)
+    elif op == "avg":  # part by part: NumPy's complex division rounds more than once
+        total = (total.view(total.real.dtype) / SIZE).view(total.dtype)
+    return total.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", CODES, ids=str)
+def test_all_operations_at_all_sizes(comm, dtype):
+    counts = {0, 1, SIZE - 1, SIZE, SIZE + 1, 7, 8, 1009, ONE_SHOT // dtype.itemsize + 1}
+    for op, count in product(allowed_ops(dtype), sorted(counts)):
+        send = values(dtype, count, RANK)
+        guarded = np.ones(count + 2, dtype)
+        allreduce.allreduce(send, guarded[1:-1], op, comm=comm, algorithm="node")
+        expected = reference(dtype, op, count)
+        one = np.ones(1, dtype)
+        right = np.array_equal(guarded, np.concatenate([one, expected, one]))
+        right = right and np.array_equal(send, values(dtype, count, RANK))
+        assert everywhere(right), (op, count, guarded[1:-1], expected)
+        inplace = send.copy()
+        allreduce.allreduce(MPI.IN_PLACE, inplace, op, comm=comm, algorithm="node")
+        assert everywhere(np.array_equal(inplace, expected)), (op, count, "in place")
+
+
+@pytest.mark.parametrize("nbytes", [ONE_SHOT, ONE_SLOT, ONE_SLOT + 4, AREA + 4, 7 * AREA + 12, 8 << 20])
+def test_around_every_boundary(comm, nbytes):
+    dtype, count = np.dtype(np.float32), nbytes // 4
+    for seed in range(3):
+        result = allreduce.allreduce(values(dtype, count, RANK, seed), comm=comm, algorithm="node")
+        assert everywhere(np.array_equal(result, reference(dtype, "sum", count, seed)))
+
+
+@pytest.mark.parametrize("count", [5, 5000, 100_003, 1_000_003])
+def test_shared_arrays(comm, count):
+    """All inputs and outputs shared, only inputs, only outputs, in place, and only some ranks' arrays."""
+    dtype = np.dtype(np.float32)
+    x, y = (allreduce.empty_shared(count, dtype, comm) for _ in range(2))
+    private = np.empty(count, dtype)
+    some = x if RANK % 2 else private
+    for seed in range(2):
+        expected = reference(dtype, "sum", count, seed)
+        for send, recv in ((x, y), (x, private), (private, y), (x, x), (some, y), (x, some if some is private else y)):
+            send[:] = values(dtype, count, RANK, seed)
+            allreduce.allreduce(send, recv, comm=comm, algorithm="node")
+            right = np.array_equal(recv, expected)
+            send[:] = -1  # what others still had to read would now be wrong
+            assert everywhere(right)
+            COMM.Barrier()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("part", [1, 1000, 200_000])
+def test_other_collectives(comm, shared, part):
+    make = (lambda n: allreduce.empty_shared(n, np.float64, comm)) if shared else (lambda n: np.empty(n))
+    whole, total, mine, root = make(part * SIZE), reference(np.dtype("f8"), "sum", part * SIZE), make(part), SIZE - 1
+    whole[:] = values(np.dtype("f8"), part * SIZE, RANK)
+    allreduce.reduce_scatter(whole, mine, comm=comm, algorithm="node")
+    whole[:] = values(np.dtype("f8"), part * SIZE, RANK)
+    assert everywhere(np.array_equal(mine, total[RANK * part : (RANK + 1) * part]))
+    reduced = allreduce.reduce(whole, root=root, comm=comm, algorithm="node")
+    assert everywhere(np.array_equal(reduced, total) if RANK == root else reduced is None)
+    gathered = allreduce.allgather(mine, comm=comm, algorithm="node")
+    mine[:] = -1
+    assert everywhere(np.array_equal(gathered.reshape(-1), total))
+    whole[:] = RANK
+    allreduce.bcast(whole, root, comm=comm, algorithm="node")
+    assert everywhere((whole == root).all())
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16], ids=str)
+def test_half_precision_rounds_once(comm, dtype):
+    """Summed in float32, and rounded to 16 bits once, whatever the number of ranks."""
+    for count in (100, 50_000):
+        inputs = [np.random.default_rng(r).standard_normal(count).astype(dtype) for r in range(SIZE)]
+        total = np.zeros(count, np.float32)
+        for each in inputs:
+            total = total + each.astype(np.float32) if each is not inputs[0] else each.astype(np.float32)
+        result = allreduce.allreduce(inputs[RANK], comm=comm, algorithm="node")
+        assert everywhere(np.array_equal(result.view(np.uint16), total.astype(dtype).view(np.uint16)))
+
+
+def test_special_values_are_the_same_everywhere(comm):
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0])
+    send = special[np.random.default_rng(RANK).integers(0, len(special), 2000)]
+    for op in ("sum", "min", "max", "prod"):
+        for count in (5, 2000):
+            result = allreduce.allreduce(send[:count], op=op, comm=comm, algorithm="node")
+            assert len(set(COMM.allgather(result.tobytes()))) == 1
+            if op in ("min", "max"):
+                lost = np.isnan(np.array(COMM.allgather(send[:count]))).any(axis=0)
+                assert np.array_equal(np.isnan(result), lost)
+
+
+def test_stress_random_sizes_and_delays(comm):
+    """Ranks that come late, and sizes on all paths in any order; STRESS=100000 for the long run."""
+    calls, rng, mine = int(os.environ.get("STRESS", "1500")), np.random.default_rng(7), np.random.default_rng(RANK + 100)
+    most = 1 << 18
+    ramp, wrong = np.arange(most) % 11, 0
+    send, recv = np.empty(most, np.float32), np.empty(most, np.float32)
+    shared = allreduce.empty_shared(most, np.float32, comm)
+    for number in range(calls):
+        count = int(2 ** rng.uniform(0, 17.99))
+        source = shared if rng.random() < 0.2 else send
+        source[:count] = ramp[:count] + RANK + number % 7
+        if mine.random() < 0.02:
+            time.sleep(mine.uniform(0, 1e-3))
+        allreduce.allreduce(source[:count], recv[:count], comm=comm, algorithm="node")
+        expected = ramp[:count] * SIZE + SIZE * (SIZE - 1) // 2 + SIZE * (number % 7)
+        wrong += np.count_nonzero(recv[:count] != expected)
+    assert everywhere(wrong == 0)
+
+
+def test_communicators_are_independent():
+    """Two communicators in two threads of every rank."""
+    ours = [allreduce.Communicator(COMM) for _ in range(2)]
+    results: dict[int, bool] = {}
+
+    def work(which: int) -> None:
+        right = True
+        for number in range(50):
+            count = 10 ** (number % 5)
+            result = allreduce.allreduce(np.full(count, RANK + which), comm=ours[which], algorithm="node")
+            right = right and (result == SIZE * (SIZE - 1) // 2 + SIZE * which).all()
+        results[which] = bool(right)
+
+    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        threads = [threading.Thread(target=work, args=(which,)) for which in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    else:
+        work(0)
+        work(1)
+    assert everywhere(results == {0: True, 1: True})
+    for each in ours:
+        each.close()
+
+
+def test_array_outlives_the_communicator():
+    with allreduce.Communicator(COMM) as ours:
+        array = allreduce.empty_shared((3, 5), np.float64, ours)
+        array[:] = RANK
+        allreduce.allreduce(array, array, comm=ours)
+    array += 1
+    assert array.shape == (3, 5) and (array == SIZE * (SIZE - 1) / 2 + 1).all()
+
+
+def test_nothing_is_left_in_the_file_system():
+    def names() -> set[str]:
+        return {p.name for p in Path("/dev/shm").iterdir() if "allreduce" in p.name}
+
+    before = names()
+    with allreduce.Communicator(COMM) as ours:
+        allreduce.empty_shared(1000, np.float64, ours)
+        allreduce.allreduce(np.ones(1000), comm=ours, algorithm="node")
+    assert names() == before
+
+
+def test_deadline_in_shared_memory():
+    with allreduce.Communicator(COMM, timeout=0.4) as ours:
+        allreduce.allreduce(np.ones(3), comm=ours, algorithm="node")
+        COMM.Barrier()
+        if SIZE > 1 and RANK == SIZE - 1:
+            time.sleep(1.5)
+        elif SIZE > 1:
+            begin = time.monotonic()
+            with pytest.raises(allreduce.CollectiveTimeout, match="node.*ranks of this node"):
+                allreduce.allreduce(np.ones(3), comm=ours, algorithm="node")
+            assert time.monotonic() - begin < 1.3
+        COMM.Barrier()
+
+
+def test_refused_where_it_cannot_be(comm):
+    with pytest.raises(ValueError, match="'node' is for blocking calls"):
+        allreduce.allreduce(np.ones(3), op=lambda a, b: a + b, comm=comm, algorithm="node")
+    with pytest.raises(ValueError, match="'node' is for blocking calls"):
+        allreduce.allreduce(np.ones(3, np.longdouble), comm=comm, algorithm="node")
+    COMM.Barrier()
