@@ -22,7 +22,7 @@ OP_NAMES: dict[Any, str] = {
     MPI.LAND.handle: "land", MPI.LOR.handle: "lor", MPI.LXOR.handle: "lxor",
     MPI.BAND.handle: "band", MPI.BOR.handle: "bor", MPI.BXOR.handle: "bxor",
 }  # fmt: skip
-UFUNCS = {
+UFUNCS: dict[Any, str] = {
     np.add: "sum", np.multiply: "prod", np.minimum: "min", np.maximum: "max",
     np.logical_and: "land", np.logical_or: "lor", np.logical_xor: "lxor",
     np.bitwise_and: "band", np.bitwise_or: "bor", np.bitwise_xor: "bxor",
@@ -40,6 +40,8 @@ def as_array(buffer: Any, name: str, writeable: bool = False) -> np.ndarray:
         Not contiguous, not aligned, or to be written and read-only.
     """
     array = buffer if isinstance(buffer, np.ndarray) else _view(buffer, name)
+    if array.dtype.hasobject:
+        raise Unsupported(f"{name} holds Python objects (dtype {array.dtype}), which cannot be sent as bytes")
     if not array.dtype.isnative:
         native = array.dtype.newbyteorder("=")
         raise TypeError(f"{name} has dtype {array.dtype} in foreign byte order; pass {name}.astype({str(native)!r})")
@@ -67,7 +69,7 @@ def _view(buffer: Any, name: str) -> np.ndarray:
 
 def _of_message(message: Any, name: str) -> np.ndarray:
     """mpi4py's [buffer, count, datatype], where it says what the array says itself."""
-    array, *facts = message
+    array, *facts = message or [None]
     if not isinstance(array, np.ndarray):
         raise Unsupported(f"{name} must be an array or [array, count, datatype], not {type(message).__name__}")
     for fact in facts:
@@ -140,7 +142,7 @@ def as_type(accumulate: Any, dtype: np.dtype, op: Any) -> np.dtype | None:
     if not fits or wide.itemsize <= dtype.itemsize or wide == np.dtype(np.longdouble):
         raise ValueError(f"accumulate={accumulate!r} is no wider type of {dtype}'s kind, such as float32 for float16")
     if op not in ("sum", "avg", "prod"):
-        raise ValueError(f"accumulate only changes op 'sum', 'avg' and 'prod', not {op!r}")
+        raise ValueError(f"accumulate is for op 'sum', 'avg' and 'prod', not {op!r}")
     return wide
 
 
@@ -152,8 +154,12 @@ def as_op(op: Any, dtype: np.dtype) -> str | Kernel:
     TypeError, ValueError
         Unknown, or not defined for the dtype.
     """
-    name = op if isinstance(op, str) else OP_NAMES.get(op.handle) if isinstance(op, MPI.Op) else UFUNCS.get(op)
-    if name:
+    name = op if isinstance(op, str) else None
+    if isinstance(op, MPI.Op):
+        name = OP_NAMES.get(op.handle)
+    elif isinstance(op, np.ufunc):
+        name = UFUNCS.get(op)
+    if name is not None:
         try:
             check(dtype, name)
         except TypeError as error:
@@ -161,14 +167,16 @@ def as_op(op: Any, dtype: np.dtype) -> str | Kernel:
         return name
     if isinstance(op, MPI.Op):
         if op.is_predefined or dtype.char not in MPI._typedict:
-            raise Unsupported(f"{'this operation of MPI' if op.is_predefined else 'an MPI.Op'} on dtype {dtype}")
+            known = [n for n in ("MINLOC", "MAXLOC", "REPLACE", "NO_OP") if op == getattr(MPI, n)]
+            raise Unsupported(f"cannot apply {'MPI.' + known[0] if known else 'an MPI.Op'} to dtype {dtype}")
     elif not callable(op):
         raise TypeError(f"op must be a name, an MPI.Op or a callable of two arrays, not {op!r}")
     return _own_kernel(op, dtype)
 
 
-#: Kernels of the caller's own operations; the operation is kept so that its id stays its own.
+#: Kernels of the caller's own operations, the latest ones; the operation is kept so that its id stays its own.
 _own: dict[tuple[int, np.dtype], tuple[Any, Kernel]] = {}
+MOST_OWN = 256
 
 
 def _own_kernel(op: Any, dtype: np.dtype) -> Kernel:
@@ -179,6 +187,8 @@ def _own_kernel(op: Any, dtype: np.dtype) -> Kernel:
         if try_out.shape != (2,):
             raise TypeError(f"op {op!r} makes shape {try_out.shape} of two arrays of shape (2,)")
         _own[key] = op, python_kernel(dtype, function)
+        if len(_own) > MOST_OWN:
+            del _own[next(iter(_own))]
     return _own[key][1]
 
 
@@ -195,4 +205,5 @@ def is_ordered(op: Any) -> bool:
     """Whether operands must stay in rank order: a Python function commutes only if it says `commutative = True`."""
     if isinstance(op, MPI.Op):
         return not op.Is_commutative()
-    return callable(op) and op not in UFUNCS and not getattr(op, "commutative", False)
+    known = isinstance(op, np.ufunc) and op in UFUNCS
+    return callable(op) and not known and not getattr(op, "commutative", False)

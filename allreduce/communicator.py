@@ -1,5 +1,6 @@
 """A drop-in for mpi4py's communicators: `comm = allreduce.Communicator(MPI.COMM_WORLD)`."""
 
+from functools import cached_property
 from typing import Any
 
 from mpi4py import MPI
@@ -37,17 +38,29 @@ class Communicator(MPI.Intracomm):
     array([1., 1., 1.])
     """
 
-    engine: Engine
+    #: What communicators have that mpi4py makes without calling `__init__`, as in Idup.
+    algorithm = "auto"
+    _owned = False
 
     def __new__(cls, comm: MPI.Intracomm | None = None, **_: Any) -> "Communicator":
         return super().__new__(cls, MPI.COMM_WORLD if comm is None else comm)
 
     def __init__(
-        self, comm: MPI.Intracomm | None = None, *, timeout: float | None = None, algorithm: str = "auto"
+        self,
+        comm: MPI.Intracomm | None = None,
+        *,
+        timeout: float | None = None,
+        algorithm: str = "auto",
+        _together: bool = False,
     ) -> None:
-        self.engine = Engine(self, timeout)
+        self.__dict__["engine"] = Engine(self, timeout, _together)
         self.algorithm = algorithm
-        self._owned = False
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What runs our collectives; made on first use, which is collective, if not before."""
+        self._owned = True
+        return Engine(self)
 
     def __enter__(self) -> "Communicator":
         return self
@@ -122,7 +135,9 @@ class Communicator(MPI.Intracomm):
         """A communicator that MPI made from us, as our class; MPI.COMM_NULL stays what it is."""
         if comm == MPI.COMM_NULL:
             return comm
-        ours = type(self)(comm, timeout=self.engine.channel.timeout, algorithm=self.algorithm)  # type: ignore[arg-type]
+        here = self.engine.channel
+        intra = MPI.Intracomm(comm)  # type: ignore[arg-type]
+        ours = type(self)(intra, timeout=here.timeout, algorithm=self.algorithm, _together=here.together)
         ours._owned = True
         return ours
 
@@ -131,6 +146,10 @@ class Communicator(MPI.Intracomm):
         return self._ours(MPI.Intracomm(self).Dup(info))
 
     Clone = Dup
+
+    def Dup_with_info(self, info: MPI.Info) -> Any:
+        """Duplicate, with hints."""
+        return self.Dup(info)
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Split by colour, ordered by key."""

@@ -29,14 +29,16 @@ class Engine:
         Is duplicated; collective.
     timeout : float or None
         Seconds after which a wait raises `CollectiveTimeout`.
+    together : bool
+        All ranks are known to share memory.
     """
 
-    def __init__(self, comm: MPI.Intracomm, timeout: float | None = None) -> None:
+    def __init__(self, comm: MPI.Intracomm, timeout: float | None = None, together: bool = False) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds or None, not {timeout!r}")
         if library() is not None:
             loop.prepare()
-        self.channel = Channel(comm, timeout)
+        self.channel = Channel(comm, timeout, together)
         self.handle = comm.handle
         self.quick = library() is not None and not threads_need_lock() and loop.reads_arrays()
         self._nodes: tuple[tuple[int, ...], ...] = ()
@@ -132,7 +134,8 @@ class Engine:
             kernel: Any = "sum"
             wide = None
         else:
-            kernel, wide = as_op(op, dtype), as_type(accumulate, dtype, op)
+            kernel = as_op(op, dtype)
+            wide = as_type(accumulate, dtype, kernel)
         ordered = collective not in ("allgather", "bcast") and is_ordered(op)
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
@@ -224,7 +227,10 @@ def _gathered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tu
         part = whole.size // size
         return whole.reshape(-1)[rank * part : (rank + 1) * part], whole, recvbuf
     send = as_array(sendbuf, "sendbuf")
-    recvbuf = np.empty((size, *send.shape), send.dtype) if recvbuf is None else recvbuf
+    if recvbuf is None:  # the shares keep their memory order, Fortran's included
+        turned = not send.flags.c_contiguous
+        recv = np.empty((size, *(send.shape[::-1] if turned else send.shape)), send.dtype)
+        return send, recv, recv.transpose(0, *range(send.ndim, 0, -1)) if turned else recv
     recv = as_array(recvbuf, "recvbuf", writeable=True)
     check_pair(send, recv, 1, size)
     return send, recv, recvbuf

@@ -9,6 +9,7 @@ from mpi4py import MPI
 from .mpi_abi import library
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
+from .requests import finish
 from .window import Window, lower_shared, one_node
 
 __all__ = ["NODE", "Channel", "Plan"]
@@ -20,20 +21,20 @@ MOST_PLANS = 512
 
 
 class Channel:
-    """A private duplicate of a communicator, the next tag, and the plans.
+    """A private duplicate of a communicator, the next tag, and the plans. `together`: known to be on one node.
 
     Operations begin in the same order on all ranks, as MPI demands of collectives; each takes the next number as
     its tag, so that several in flight do not take each other's messages.
     """
 
-    def __init__(self, comm: MPI.Intracomm, timeout: float | None = None) -> None:
+    def __init__(self, comm: MPI.Intracomm, timeout: float | None = None, together: bool = False) -> None:
         self.comm = MPI.Intracomm(comm).Dup()
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = comm.rank, comm.size
         self.timeout = timeout
         #: the next tag, the numbers that flags have reached, the next slot: the same on all ranks
         self.counters = np.zeros(3, np.int64)
-        self.together = one_node(self.comm)
+        self.together = together or one_node(self.comm)
         self.spin = 20000 if self.size <= cores() else 0  # fruitless polls before others may have the processor
         self.scratch = Scratch()
         self.plans: dict[Order, Plan] = {}
@@ -47,7 +48,7 @@ class Channel:
             self.plans[order] = Plan(order, self)
             if len(self.plans) > MOST_PLANS:
                 gone = self.plans.pop(next(iter(self.plans)))
-                self.scratch.users.remove(gone.operations[0])
+                gone.operations[0].scratch.users.remove(gone.operations[0])
                 for key in [key for key, state in self.fast.items() if state == gone.state]:
                     del self.fast[key]
         return self.plans[order]
@@ -62,7 +63,23 @@ class Channel:
     @cached_property
     def window(self) -> Window:
         """The memory shared by all ranks; collective on first use."""
-        return Window(self.comm)
+        return Window(self.comm, self.bcast, self.all_true)
+
+    def bcast(self, array: np.ndarray) -> None:
+        """Copy rank 0's numbers to all ranks, by messages, within the deadline."""
+        self.run(Order("bcast", "binomial_tree", array.size, array.dtype), array)
+
+    def all_true(self, mine: bool) -> bool:
+        """Whether it is true on all ranks, found out by messages, within the deadline."""
+        answer = np.array([mine])
+        self.run(Order("allreduce", "recursive_doubling", 1, answer.dtype, "land"), answer)
+        return bool(answer[0])
+
+    def run(self, order: Order, array: np.ndarray) -> None:
+        """Run a collective in place."""
+        operation = self.plan(order).operation()
+        operation.start((array, array))
+        finish(operation)
 
     def check(self) -> None:
         """Raise if no more operations can run."""
@@ -100,7 +117,8 @@ class Plan:
         self.addresses = np.array([k.address for k in self.table.kernels] or [0], np.int64)
         compiled = library() is not None and all(k.address for k in self.table.kernels)
         self.kind: type[Operation] = Compiled if compiled else Interpreted
-        first = self.kind(self, channel.scratch)
+        shared = channel.scratch.can_serve(self.table.scratch)
+        first = self.kind(self, channel.scratch if shared else Scratch())
         self.operations: list[Operation] = [first]
         #: the address of the first operation's state for `loop.run`, or 0
         self.state = first.address if isinstance(first, Compiled) else 0

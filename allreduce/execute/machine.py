@@ -6,6 +6,7 @@ Numba does not cache functions that close over ctypes pointers, so everything na
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,16 +18,27 @@ from numba.core.cgutils import unpack_tuple
 #: Untyped, for what it returns is called with one argument less than what it takes.
 intrinsic: Any = extending.intrinsic
 
+PATIENCE = 10.0
+
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Let one process of a machine compile at a time: the first one writes the cache, the others read it."""
+    """Let one process of a machine compile at a time: the first one writes the cache, the others read it.
+
+    Only a courtesy: who has waited PATIENCE seconds goes ahead.
+    """
     path = os.path.join(tempfile.gettempdir(), f"allreduce-compiling-{os.getuid()}")
     with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
         yield
 
 

@@ -40,6 +40,10 @@ class Scratch:
     def address(self) -> int:
         return -(-self.memory.ctypes.data // LINE) * LINE
 
+    def can_serve(self, nbytes: int) -> bool:
+        """Whether there is room, or room can be made: not while messages come in."""
+        return nbytes + LINE <= len(self.memory) or not self.busy[0]
+
     def serve(self, user: "Operation", nbytes: int) -> None:
         """Have room for one more user."""
         self.users.append(user)

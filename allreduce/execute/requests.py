@@ -1,6 +1,7 @@
 """Requests: collectives in flight, and how whoever waits for one helps all."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,19 @@ class Request:
     def Wait(self, status: Any = None) -> bool:
         """Wait until the result is there, keeping all other requests moving."""
         if not self.done:
+            self.operation.plan.channel.check()
             finish(self.operation, self)
         return True
 
     def Test(self, status: Any = None) -> bool:
         """Move on without waiting; True if the result is there."""
         if not self.done:
+            self.operation.plan.channel.check()
             for request in list(in_flight):
                 request.progress()
+        if not self.done:
+            with breaking_off(self.operation):
+                self.operation.expire()
         return self.done
 
     def wait(self) -> Any:
@@ -44,18 +50,32 @@ class Request:
 
     def progress(self) -> None:
         """Move on without waiting."""
-        if self.operation.advance(patient=False) == DONE:
-            self.complete()
+        with breaking_off(self.operation):
+            if self.operation.advance(patient=False) == DONE:
+                self.complete()
 
     def complete(self) -> None:
         """Let go of the buffers."""
         self.operation.buffers = ()
         self.done = True
-        in_flight.remove(self)
+        if self in in_flight:
+            in_flight.remove(self)
 
 
 #: Begun and not ended, oldest first.
 in_flight: list[Request] = []
+
+
+@contextmanager
+def breaking_off(operation: Operation) -> Iterator[None]:
+    """After an error nothing may follow on its channel; messages may still arrive, so buffers stay alive."""
+    try:
+        yield
+    except BaseException as error:
+        channel = operation.plan.channel
+        channel.fail(f"an earlier collective was broken off by {type(error).__name__}")
+        in_flight[:] = [request for request in in_flight if request.operation.plan.channel is not channel]
+        raise
 
 
 def finish(operation: Operation, request: Request | None = None) -> None:
@@ -65,7 +85,7 @@ def finish(operation: Operation, request: Request | None = None) -> None:
     ------
     CollectiveTimeout, mpi4py.MPI.Exception
     """
-    try:
+    with breaking_off(operation):
         while True:
             others = [r for r in in_flight if r is not request]
             if operation.advance(patient=not others) == DONE:
@@ -73,9 +93,6 @@ def finish(operation: Operation, request: Request | None = None) -> None:
             for other in others:
                 other.progress()
             operation.expire()
-    except BaseException as error:  # messages may still arrive: the buffers stay alive, and nothing follows
-        operation.plan.channel.fail(f"an earlier collective was broken off by {type(error).__name__}")
-        raise
     operation.buffers = ()
     if request:
         request.complete()

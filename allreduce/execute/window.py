@@ -14,6 +14,7 @@ A part of a buffer is reused only after all others have raised a flag that they 
 
 import mmap
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,8 @@ class Window:
     ----------
     comm : MPI.Intracomm
         All ranks must be on one node; collective.
+    bcast, all_true : callable
+        How ranks tell each other: rank 0's numbers to all, and whether something is true on all.
 
     Attributes
     ----------
@@ -84,18 +87,17 @@ class Window:
         starts.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self.comm = comm
+    def __init__(
+        self, comm: MPI.Intracomm, bcast: Callable[[np.ndarray], None], all_true: Callable[[bool], bool]
+    ) -> None:
+        self.comm, self.bcast, self.all_true = comm, bcast, all_true
         self.maps: list[mmap.mmap] = []
         self.windows: list[MPI.Win] = []
         self.shared = np.zeros(1 + MOST_SHARED * (2 + comm.size), np.int64)
-        nbytes = LONG + AREAS * area_bytes(comm.size)
-        self.parts = self.allocate(nbytes)
-        MPI.memory.fromaddress(self.parts[comm.rank], nbytes)[:] = bytes(nbytes)
-        comm.Barrier()
+        self.parts = self.allocate(LONG + AREAS * area_bytes(comm.size))
 
     def allocate(self, nbytes: int) -> list[int]:
-        """So many bytes a rank; returns the addresses of all ranks' bytes, as we see them. Collective."""
+        """So many bytes a rank, all 0; returns the addresses of all ranks' bytes, as we see them. Collective."""
         each = -(-(nbytes + LINE) // mmap.PAGESIZE) * mmap.PAGESIZE
         memory = self.anonymous(each * self.comm.size)
         if memory is not None:
@@ -104,6 +106,9 @@ class Window:
             return [start + rank * each for rank in range(self.comm.size)]
         window = MPI.Win.Allocate_shared(each, 1, comm=self.comm)
         self.windows.append(window)
+        mine = window.Shared_query(self.comm.rank)[0]
+        mine[:] = bytes(len(mine))
+        self.all_true(True)
         return [aligned(window.Shared_query(rank)[0].address) for rank in range(self.comm.size)]
 
     def share(self, nbytes: int) -> Any:
@@ -131,7 +136,7 @@ class Window:
             file = os.memfd_create("allreduce")
             os.ftruncate(file, nbytes)
         where = np.array([os.getpid(), file])
-        self.comm.Bcast(where)
+        self.bcast(where)
         maker, number = where.tolist()
         try:
             if self.comm.rank:
@@ -139,11 +144,10 @@ class Window:
             memory = mmap.mmap(file, nbytes)
         except (OSError, ValueError):
             memory = None
-        everyone = np.array([memory is not None])
-        self.comm.Allreduce(MPI.IN_PLACE, everyone, MPI.LAND)
+        everyone = self.all_true(memory is not None)
         if file >= 0:
             os.close(file)
-        return memory if everyone[0] else None
+        return memory if everyone else None
 
     def free(self) -> None:
         """Give the memory back; what arrays still use lives until they do. Collective."""

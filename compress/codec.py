@@ -1,0 +1,119 @@
+"""The interface of codecs: how a block of values becomes a shorter message, and back."""
+
+from typing import Any
+
+import numpy as np
+
+from . import doors
+from .bounds import through
+from .context import Context, Kernels
+from .table import config
+
+__all__ = ["Codec", "Context", "Kernels"]
+
+#: The first element, in the first step.
+START = Context()
+
+
+class Codec:
+    """A code for arrays of floating-point numbers, without state; a frozen dataclass.
+
+    The arguments of the constructor are its configuration: ``repr(codec)`` is the call that makes it, ``str(codec)``
+    the text from which `compress.get` makes it.
+
+    Attributes
+    ----------
+    block : int
+        Buffers are cut at multiples of so many elements.
+    chunkable : bool
+        Cut there, the messages of the parts, one after the other, are the message of the whole.
+    lossless : bool
+        Decodes to the same bits.
+    homomorphic : bool
+        Messages can be added without decoding them.
+    exact_size : bool
+        `nbytes` is the size, not only a bound.
+    random : bool
+        The message depends on the context, because random numbers are drawn.
+    unbiased : bool
+        Decodes to the value in the mean over steps.
+    idempotent : bool
+        What was decoded decodes to the same bits when it is encoded again.
+    """
+
+    block: int = 1
+    chunkable: bool = True
+    lossless: bool = False
+    homomorphic: bool = False
+    exact_size: bool = True
+
+    @property
+    def random(self) -> bool:
+        return False
+
+    @property
+    def unbiased(self) -> bool:
+        """Most random numbers are drawn for this."""
+        return self.random
+
+    @property
+    def idempotent(self) -> bool:
+        return False
+
+    @property
+    def bits(self) -> float:
+        """Bits per value of a long message, everything counted."""
+        return 8 * self.nbytes(1 << 20) / (1 << 20)
+
+    def nbytes(self, n: int) -> int:
+        """Bytes of the message of n elements."""
+        raise NotImplementedError
+
+    def bound(self, x: np.ndarray) -> np.ndarray:
+        """What abs(decode(encode(x)) - x) is at most, element by element, float64; for finite x."""
+        size = np.abs(x.astype(np.float64))
+        return through(x.dtype, size, self.errors(size))
+
+    def errors(self, x: np.ndarray) -> np.ndarray:
+        """The bound for float32, from magnitudes in float64."""
+        raise NotImplementedError
+
+    def kernels(self, dtype: Any) -> Kernels | None:
+        """The kernels for a dtype; None if the codec runs in Python only, and has its own `encode` and `decode`."""
+        return None
+
+    def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
+        """Turn values into a message.
+
+        Parameters
+        ----------
+        x : ndarray of float16, bfloat16, float32 or float64
+        out : ndarray of uint8, optional
+            Room for the message, at least ``nbytes(x.size)`` bytes.
+        at : Context
+
+        Returns
+        -------
+        ndarray of uint8
+            The message; the first part of `out` if that was given.
+        """
+        x = doors.values(x)
+        message = doors.room(out, self.nbytes(x.size))
+        self._run("encode", x.dtype, message.ctypes.data, x.ctypes.data, at.offset, x.size, at.stream)
+        return message
+
+    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
+        """Turn a message into values, written or added to `out`, and return `out`."""
+        message = doors.readable(self, message, out)
+        source, target = message.ctypes.data, out.ctypes.data
+        if add:
+            self._run("add", out.dtype, target, target, source, out.size, 0)
+        else:
+            self._run("decode", out.dtype, target, source, 0, out.size, 0)
+        return out
+
+    def _run(self, name: str, dtype: np.dtype, *args: int) -> None:
+        getattr(self.kernels(dtype), name).call(*args)
+
+    def __str__(self) -> str:
+        return config(self)

@@ -1,0 +1,50 @@
+"""Where a block stands, and the functions that turn it into a message: what passes between codecs and their callers."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from allreduce.execute.reductions import Kernel
+
+__all__ = ["Context", "Kernels"]
+
+
+class Context(NamedTuple):
+    """Where a block stands, so that its random numbers can be drawn again: in any chunks, anywhere, after a resume.
+
+    Attributes
+    ----------
+    step : int
+        Number of the operation, below 2**40.
+    offset : int
+        Global index of the first element of the block.
+    rank, size : int
+        Who encodes. Leave rank 0 where several ranks must encode the same values to the same bytes.
+    """
+
+    step: int = 0
+    offset: int = 0
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def stream(self) -> int:
+        """The number of the random stream, which is what kernels take as their step."""
+        return self.rank << 40 | self.step
+
+
+class Kernels(NamedTuple):
+    """A codec for the compiled loop: C functions (out, a, b, count, step) on addresses and a count of elements.
+
+    Attributes
+    ----------
+    encode : Kernel
+        out = message of the values at a; b is the global index of the first, a plain number, step the stream.
+    decode : Kernel
+        out = values of the message at a.
+    add : Kernel
+        out = values at a + values of the message at b; out may be a.
+    """
+
+    encode: "Kernel"
+    decode: "Kernel"
+    add: "Kernel"

@@ -1,0 +1,75 @@
+"""What is checked before any work is done: the arguments of constructors, of encode and of decode."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DTYPES", "choice", "positive", "power_of_two", "readable", "room", "share", "values", "whole"]
+
+#: What can be encoded; float64 is computed in float32.
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def choice(codec: Any, key: str, *allowed: Any) -> None:
+    """Refuse a parameter that is none of these."""
+    if getattr(codec, key) not in allowed:
+        raise ValueError(f"unknown {key} {getattr(codec, key)!r}; have {', '.join(map(str, allowed))}")
+
+
+def power_of_two(codec: Any, key: str, least: int = 8, most: int = 8192) -> None:
+    """Refuse a parameter that is no power of two in this range."""
+    value = getattr(codec, key)
+    if not isinstance(value, int) or not least <= value <= most or value & (value - 1):
+        raise ValueError(f"{key} is a power of two from {least} to {most}, not {value!r}")
+
+
+def whole(codec: Any, key: str, least: int = 0, most: int = 2**31 - 1) -> None:
+    """Refuse a parameter that is no whole number in this range."""
+    value = getattr(codec, key)
+    if not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{key} is a whole number from {least} to {most}, not {value!r}")
+
+
+def share(codec: Any, key: str) -> None:
+    """Refuse a parameter that is no share of a whole."""
+    value = getattr(codec, key)
+    if not isinstance(value, float | int) or not 0 < value <= 1:
+        raise ValueError(f"{key} is a number above 0, up to 1, not {value!r}")
+
+
+def positive(codec: Any, key: str) -> None:
+    """Refuse a parameter that is no finite number above 0."""
+    value = getattr(codec, key)
+    if not isinstance(value, float | int) or not 0 < value < float("inf"):
+        raise ValueError(f"{key} is a finite number above 0, not {value!r}")
+
+
+def values(x: np.ndarray) -> np.ndarray:
+    """What is to be encoded, as one run of memory."""
+    x = np.asarray(x)
+    if x.dtype.name not in DTYPES:
+        raise TypeError(f"cannot encode dtype {x.dtype}; have {', '.join(DTYPES)}")
+    return np.ascontiguousarray(x)
+
+
+def room(out: np.ndarray | None, nbytes: int) -> np.ndarray:
+    """Where a message goes."""
+    if out is None:
+        return np.empty(nbytes, np.uint8)
+    if out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable or out.size < nbytes:
+        raise ValueError(f"a message takes {nbytes} contiguous, writable bytes of uint8, not {out.size} of {out.dtype}")
+    return out.reshape(-1)[:nbytes]
+
+
+def readable(codec: Any, message: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """A message, as one run of memory, that fits what it is decoded into."""
+    if message.dtype != np.uint8:
+        raise TypeError(f"a message is an array of uint8, not of {message.dtype}")
+    if out.dtype.name not in DTYPES:
+        raise TypeError(f"cannot decode to dtype {out.dtype}; have {', '.join(DTYPES)}")
+    if not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError("cannot decode into an array that is read-only or not contiguous")
+    expected = codec.nbytes(out.size)
+    if message.size > expected or (codec.exact_size and message.size != expected):
+        raise ValueError(f"a {codec} message of {out.size} values has {expected} bytes, not {message.size}")
+    return np.ascontiguousarray(message)

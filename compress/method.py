@@ -1,0 +1,93 @@
+"""The interface of methods: what is done before and after an all-reduce, with a memory."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from .codec import START, Codec
+from .context import Context
+from .table import config
+
+__all__ = ["AllReduce", "Method"]
+
+
+class AllReduce(Protocol):
+    """An all-reduce over the ranks of a method; what it returns may be the array that it was given."""
+
+    def __call__(self, x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray: ...
+
+
+class Method:
+    """A way to sum arrays over ranks that needs a memory per tensor; a dataclass whose fields are its configuration.
+
+    All ranks call it with the same keys in the same order. The memory belongs to one rank: save each rank's.
+
+    Attributes
+    ----------
+    memory : dict of str to dict of str to ndarray
+        By the key of the tensor and the name of the part.
+    """
+
+    memory: dict[str, dict[str, np.ndarray]]
+
+    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+        """The sum of x over the ranks, or nearly; the same bits on all of them. x is left as it is.
+
+        Parameters
+        ----------
+        x : ndarray of floating-point numbers
+        allreduce : AllReduce
+        key : str
+            A stable name of the tensor.
+        at : Context
+            Step, rank and number of ranks.
+        """
+        raise NotImplementedError
+
+    def recall(self, key: str, part: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """What is remembered of a tensor.
+
+        Raises
+        ------
+        ValueError
+            If it is of another shape: call `reset` where that is meant.
+        """
+        kept = self.memory.get(key, {}).get(part)
+        if kept is not None and kept.shape != shape:
+            raise ValueError(f"{part} of {key!r} has shape {kept.shape}, not {shape}; reset({key!r}) to forget it")
+        return kept
+
+    def remember(self, key: str, **parts: np.ndarray) -> None:
+        """Keep parts of a tensor for the next step; unless one is not finite, which would never leave the memory."""
+        if all(np.isfinite(part).all() for part in parts.values()):
+            self.memory.setdefault(key, {}).update(parts)
+
+    def reset(self, key: str | None = None) -> None:
+        """Forget a tensor, or all."""
+        if key is None:
+            self.memory.clear()
+        else:
+            self.memory.pop(key, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The configuration and a copy of the memory of this rank."""
+        return {
+            "config": str(self),
+            "memory": {key: {name: part.copy() for name, part in parts.items()} for key, parts in self.memory.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned; refuses that of another configuration."""
+        if state["config"] != str(self):
+            raise ValueError(f"the state is one of {state['config']}, not of {self}")
+        self.memory = {
+            key: {name: part.copy() for name, part in parts.items()} for key, parts in state["memory"].items()
+        }
+
+    def __str__(self) -> str:
+        return config(self)
+
+
+def working(x: np.ndarray) -> np.dtype:
+    """The dtype in which a tensor is remembered: float32, or float64 for that."""
+    return np.dtype(np.float64 if x.dtype == np.float64 else np.float32)

@@ -1,0 +1,112 @@
+"""Values at places that all ranks know."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from allreduce.execute.reductions import CODES, _compiled, _stored
+
+from . import doors
+from .arrays import put, start
+from .codec import Codec
+from .context import Kernels
+from .kernels_host import SIGNATURE, version
+from .memory import at32, floats, inline
+from .noise import mix, noise_key
+from .selection import kept, value
+from .values import INFINITE, LARGEST, magnitude
+
+__all__ = ["RandomK"]
+
+RANKS = (1 << 40) - 1  # a stream without its rank
+
+
+@dataclass(frozen=True)
+class RandomK(Codec):
+    """One value at random out of each of k nearly equal runs, the same on every rank; all others decode to zero.
+
+    The places are a hash of seed, step and offset, and need not travel. Multiplied by the length of its run, a value
+    is right in the mean. Infinity or NaN anywhere in a run makes the value of the run NaN.
+
+    Message: the hash in 4 bytes, then the values as float32.
+
+    Parameters
+    ----------
+    ratio : float
+        Share of the values that is sent, rounded up.
+    unbiased : bool
+        Multiply; leave it out under error feedback.
+    seed : int
+
+    See: Stich et al., Sparsified SGD with memory, NeurIPS 2018.
+
+    >>> x = np.arange(1, 9, dtype=np.float32)
+    >>> RandomK(ratio=0.25).decode(RandomK(ratio=0.25).encode(x), np.empty(8, np.float32))
+    array([ 4.,  0.,  0.,  0.,  0., 24.,  0.,  0.], dtype=float32)
+    """
+
+    ratio: float = 0.01
+    unbiased: bool = True
+    seed: int = 0
+
+    chunkable = False
+    random = True
+
+    def __post_init__(self) -> None:
+        doors.share(self, "ratio")
+        doors.choice(self, "unbiased", True, False)
+        doors.whole(self, "seed")
+
+    def nbytes(self, n: int) -> int:
+        return 4 * (kept(self.ratio, n) + 1) if n else 0
+
+    def errors(self, x: np.ndarray) -> np.ndarray:
+        longest = -(-x.size // max(kept(self.ratio, x.size), 1))
+        return x * (max(longest - 1, 1) + longest * 2**-23) if self.unbiased else x
+
+    def kernels(self, dtype: Any) -> Kernels:
+        params = (float(self.ratio), int(self.unbiased), self.seed, version())
+        return _kernels(params, CODES.index(np.dtype(dtype)))
+
+
+@inline
+def _place(key: Any, j: int, k: int, count: int) -> Any:
+    """Where run j begins and ends, and the place in it."""
+    first, last = j * count // k, (j + 1) * count // k
+    draw = np.uint64(mix(np.uint32(key + np.uint32(j)))) * np.uint64(last - first) >> np.uint64(32)
+    return first, last, first + np.int64(draw)
+
+
+@cache
+def _kernels(params: tuple[float, int, int, int], code: int) -> Kernels:
+    def encode(out: int, a: int, b: int, count: int, step: int) -> None:
+        x, k = _stored(code, a, count), kept(params[0], count)
+        key = noise_key(params[2], step & RANKS, b)
+        if k:
+            at32(out, 1)[0] = key
+        values = floats(out + 4, k)
+        for j in range(k):
+            first, last, i = _place(key, j, k, count)
+            worst = np.uint32(0)
+            for other in range(first, last):
+                size = magnitude(value(code, x[other]))
+                worst = size if size > worst else worst
+            gain = np.float32(last - first) if params[1] else np.float32(1)
+            sent = min(max(value(code, x[i]) * gain, -LARGEST), LARGEST)
+            values[j] = sent if worst < INFINITE else np.float32(np.nan)
+
+    return Kernels(_compiled(encode, SIGNATURE), _decoder(params, code, 0), _decoder(params, code, 1))
+
+
+def _decoder(params: tuple[float, int, int, int], code: int, adding: int) -> Any:
+    def decode(out: int, a: int, b: int, count: int, step: int) -> None:
+        y, k = start(adding, code, out, a, count), kept(params[0], count)
+        message = b if adding else a
+        values = floats(message + 4, k)
+        for j in range(k):
+            _, _, i = _place(at32(message, 1)[0], j, k, count)
+            put(code, y, i, values[j])
+
+    return _compiled(decode, SIGNATURE)

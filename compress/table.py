@@ -1,0 +1,56 @@
+"""Every name of a codec or method, and how one is written as text."""
+
+from inspect import signature
+from typing import Any, NamedTuple
+
+__all__ = ["TABLE", "Entry", "config"]
+
+
+class Entry(NamedTuple):
+    """Where a class is, and the arguments of its constructor that the name stands for."""
+
+    module: str
+    kind: str
+    presets: dict[str, Any]
+
+
+#: Every name of a codec or method; the modules are imported on first use.
+TABLE: dict[str, Entry] = {
+    "float16": Entry("cast", "Cast", {"to": "float16"}),
+    "bfloat16": Entry("cast", "Cast", {"to": "bfloat16"}),
+    **{f"int{width}": Entry("linear", "Linear", {"width": width}) for width in (8, 6, 5, 4, 3, 2)},
+    "sign": Entry("sign", "Sign", {}),
+    "fp8": Entry("fp8", "Fp8", {}),
+    "mxfp8": Entry("fp8", "Fp8", {"block": 32}),
+    "natural": Entry("natural", "Natural", {}),
+    "terngrad": Entry("linear", "Linear", {"width": 2, "rounding": "stochastic"}),
+    "topk": Entry("topk", "TopK", {}),
+    "threshold": Entry("threshold", "Threshold", {}),
+    "randomk": Entry("randomk", "RandomK", {}),
+    "blocktopk": Entry("blocktopk", "BlockTopK", {}),
+    "eden": Entry("eden", "Eden", {}),
+    "bounded": Entry("bounded", "Bounded", {}),
+    "lossless": Entry("lossless", "Lossless", {}),
+    "feedback": Entry("feedback", "ErrorFeedback", {}),
+    "powersgd": Entry("powersgd", "PowerSGD", {}),
+    "thc": Entry("thc", "THC", {}),
+    "qsgd": Entry("linear", "Linear", {"norm": "l2", "rounding": "stochastic"}),
+}
+
+
+def config(made: Any) -> str:
+    """The text from which `get` makes the same codec or method again."""
+    home = type(made).__module__.rpartition(".")[2], type(made).__name__
+    fitting = [
+        (name, presets)
+        for name, (*where, presets) in TABLE.items()
+        if tuple(where) == home and all(getattr(made, key) == value for key, value in presets.items())
+    ]
+    name, presets = max(fitting, key=lambda entry: len(entry[1]))
+    values = {
+        key: getattr(made, key)
+        for key, p in signature(type(made)).parameters.items()
+        if key not in presets and getattr(made, key) != p.default
+    }
+    inner = f"({values.pop('codec')})" if "codec" in values else ""
+    return name + inner + ":" * bool(values) + ",".join(f"{key}={value}" for key, value in values.items())

@@ -1,0 +1,105 @@
+"""The largest values, and nothing else."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from allreduce.execute.reductions import CODES, _compiled, _stored
+
+from . import doors
+from .arrays import put, start
+from .codec import Codec
+from .context import Kernels
+from .kernels_host import SIGNATURE, version
+from .memory import at32, at64, floats, inline
+from .selection import kept, select, value
+
+__all__ = ["TopK"]
+
+#: From so many elements on an index takes eight bytes.
+WIDE = 2**31
+
+
+@dataclass(frozen=True)
+class TopK(Codec):
+    """The values of largest magnitude, exactly; all others decode to zero.
+
+    Of equal magnitudes the first are taken, so that every rank and device chooses the same. NaN counts as the
+    largest and infinity comes next: they are sent. To be used with error feedback, and on a whole tensor: cut into
+    parts, the largest of each part are other ones.
+
+    Message: the indices, ascending, in 4 bytes each, 8 from 2**31 elements on; then the values as float32.
+
+    Parameters
+    ----------
+    ratio : float
+        Share of the values that is sent, rounded up.
+
+    See: Aji and Heafield, Sparse communication for distributed gradient descent, EMNLP 2017.
+
+    >>> x = np.array([1, -5, 3, 5, 4, 0], np.float32)
+    >>> TopK(ratio=0.5).decode(TopK(ratio=0.5).encode(x), np.empty(6, np.float32))
+    array([ 0., -5.,  0.,  5.,  4.,  0.], dtype=float32)
+    """
+
+    ratio: float = 0.01
+
+    chunkable = False
+
+    def __post_init__(self) -> None:
+        doors.share(self, "ratio")
+
+    @property
+    def idempotent(self) -> bool:
+        return True
+
+    def nbytes(self, n: int) -> int:
+        return kept(self.ratio, n) * (12 if n >= WIDE else 8)
+
+    def errors(self, x: np.ndarray) -> np.ndarray:
+        k = kept(self.ratio, x.size)
+        least = np.partition(x, x.size - k, axis=None)[x.size - k] if k else 0.0
+        return np.where(x > least, 0, x)
+
+    def kernels(self, dtype: Any) -> Kernels:
+        return _kernels((float(self.ratio), version()), CODES.index(np.dtype(dtype)))
+
+
+@cache
+def _kernels(params: tuple[float, int], code: int) -> Kernels:
+    def encode(out: int, a: int, b: int, count: int, step: int) -> None:
+        k = kept(params[0], count)
+        x = _stored(code, a, count)
+        chosen = np.empty(k, np.int64)
+        select(code, x, k, chosen)
+        narrow, wide, values = _parts(out, k, count)
+        for j in range(k):
+            if count < WIDE:
+                narrow[j] = chosen[j]
+            else:
+                wide[j] = chosen[j]
+            values[j] = value(code, x[chosen[j]])
+
+    return Kernels(_compiled(encode, SIGNATURE), _decoder(params, code, 0), _decoder(params, code, 1))
+
+
+def _decoder(params: tuple[float, int], code: int, adding: int) -> Any:
+    def decode(out: int, a: int, b: int, count: int, step: int) -> None:
+        k = kept(params[0], count)
+        y = start(adding, code, out, a, count)
+        narrow, wide, values = _parts(b if adding else a, k, count)
+        for j in range(k):
+            i = np.int64(narrow[j]) if count < WIDE else np.int64(wide[j])
+            if 0 <= i < count:  # a message that was damaged writes nothing elsewhere
+                put(code, y, i, values[j])
+
+    return _compiled(decode, SIGNATURE)
+
+
+@inline
+def _parts(message: int, k: int, count: int) -> Any:
+    """The indices of a message, as one width or the other, and its values."""
+    width = 4 if count < WIDE else 8
+    return at32(message, k), at64(message, k), floats(message + width * k, k)

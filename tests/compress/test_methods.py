@@ -1,0 +1,213 @@
+"""What methods promise, over steps and over ranks."""
+
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+from data import gradients
+from ranks import run
+
+import compress
+from compress import Context
+
+F = np.float32
+CODECS = [
+    "topk:ratio=0.05", "sign", "int2", "int4:rounding=stochastic", "blocktopk:ratio=0.1,block=16", "threshold:least=1",
+    "randomk:ratio=0.1,unbiased=False", "float16",
+]  # fmt: skip
+
+
+def alone(x, op="sum", codec=None):
+    return x
+
+
+def steps_of(n, count, dtype=F):
+    return [gradients(n, seed)["gaussian"].astype(dtype) for seed in range(count)]
+
+
+@pytest.mark.parametrize(
+    "text, dtype",
+    [(text, F) for text in CODECS] + [(CODECS[0], dtype) for dtype in (np.float64, np.float16, ml_dtypes.bfloat16)],
+)
+def test_feedback_loses_nothing(text, dtype):
+    method = compress.get(f"feedback({text})")
+    sent, given = np.zeros((30, 10)), np.zeros((30, 10))
+    for step, gradient in enumerate(steps_of(300, 12, dtype)):
+        gradient = gradient.reshape(30, 10)
+        before = gradient.copy()
+        out = method.reduce(gradient, alone, "w", Context(step))
+        assert out.dtype == gradient.dtype and np.array_equal(gradient, before)
+        sent += out
+        given += gradient
+        if step == 5:  # a checkpoint, and a new process
+            state = pickle.loads(pickle.dumps(method.state_dict()))
+            method = compress.get(f"feedback({text})")
+            method.load_state_dict(state)
+    assert np.allclose(sent + method.residual("w"), given, rtol=0, atol=1e-5)
+    assert text == "float16" or np.abs(method.residual("w")).max() > 0.1
+
+
+def test_feedback_over_ranks_is_the_sum_of_what_was_sent():
+    size, count, n = 3, 6, 200
+
+    def work(rank, allreduce):
+        method = compress.get("feedback(int4)")
+        total = np.zeros(n)
+        for step in range(count):
+            x = gradients(n, seed=10 * step + rank)["gaussian"]
+            total += method.reduce(x, allreduce, "w", Context(step, 0, rank, size))
+        return total, method.residual("w")
+
+    results = run(size, work)
+    given = sum(gradients(n, seed=10 * s + r)["gaussian"].astype(float) for s in range(count) for r in range(size))
+    assert all(np.array_equal(total, results[0][0]) for total, _ in results)
+    assert np.allclose(results[0][0] + sum(residual for _, residual in results), given, atol=1e-4)
+
+
+def test_feedback_makes_a_biased_codec_converge():
+    target = gradients(500)["gaussian"]
+
+    def distance(method):
+        w = np.zeros_like(target)
+        for step in range(300):
+            w -= 0.05 * method.reduce(w - target, alone, "w", Context(step))
+        return np.linalg.norm(w - target) / np.linalg.norm(target)
+
+    class Without(type(compress.get("feedback(sign)"))):
+        def remember(self, key, **parts):
+            pass
+
+    assert distance(compress.get("feedback(topk:ratio=0.05)")) < 0.05
+    assert distance(compress.get("feedback(sign)")) < 0.05 < distance(Without(compress.get("sign")))
+
+
+def test_memories_are_apart_and_what_is_not_finite_never_enters():
+    method = compress.get("feedback(int2)")
+    a, b = steps_of(64, 2)
+    method.reduce(a, alone, "a")
+    kept = method.residual("a").copy()
+    method.reduce(b, alone, "b")
+    assert np.array_equal(method.residual("a"), kept)
+    assert not np.array_equal(method.residual("b"), kept)
+    bad = a.copy()
+    bad[3] = np.nan
+    assert np.isnan(method.reduce(bad, alone, "a")).any()
+    assert np.array_equal(method.residual("a"), kept)
+    method.reset("a")
+    assert list(method.memory) == ["b"]
+
+
+def test_another_shape_or_configuration_is_reported():
+    method = compress.get("feedback(int2)")
+    method.reduce(np.ones(8, F), alone, "w")
+    with pytest.raises(ValueError, match=r"residual of 'w' has shape \(8,\), not \(9,\); reset\('w'\) to forget it"):
+        method.reduce(np.ones(9, F), alone, "w")
+    with pytest.raises(ValueError, match=r"the state is one of feedback\(int2\), not of feedback\(int3\)"):
+        compress.get("feedback(int3)").load_state_dict(method.state_dict())
+    state = method.state_dict()
+    method.reduce(np.ones(8, F) / 3, alone, "w")
+    assert not np.array_equal(state["memory"]["w"]["residual"], method.residual("w"))
+
+
+def test_powersgd_is_exact_for_low_rank_and_the_same_on_all_ranks():
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((3, 40, 2)), rng.standard_normal((2, 30))
+    parts = (left @ right).astype(F)  # every rank's of rank 2, in the same rows
+
+    results = run(3, lambda rank, allreduce: compress.get("powersgd:rank=2").reduce(parts[rank], allreduce, "w"))
+    assert all(np.array_equal(r, results[0]) for r in results)
+    assert np.allclose(results[0], parts.sum(axis=0), atol=1e-4)
+
+
+def test_powersgd_loses_nothing_and_is_that_of_the_sum():
+    grads = np.stack([[gradients(1200, 7 * s + r)["gaussian"].reshape(40, 30) for r in range(3)] for s in range(8)])
+
+    def work(rank, allreduce):
+        method = compress.get("powersgd:rank=3")
+        outs = [method.reduce(grads[step, rank], allreduce, "w", Context(step)) for step in range(8)]
+        return outs, method.memory["w"]["residual"]
+
+    results = run(3, work)
+    one = compress.get("powersgd:rank=3")
+    for step, out in enumerate(results[0][0]):
+        assert np.allclose(out, one.reduce(grads[step].sum(axis=0), alone, "w"), atol=1e-3)
+        assert np.linalg.matrix_rank(out, tol=1e-3) == 3
+    total = sum(results[0][0]) + sum(residual for _, residual in results)
+    assert np.allclose(total, grads.sum(axis=(0, 1)), atol=1e-3)
+
+
+def test_powersgd_starts_from_where_it_ended():
+    """Of a constant matrix the projection gets better with every step, without feedback; a checkpoint keeps it."""
+    m = gradients(1200)["gaussian"].reshape(40, 30)
+    u, s, v = np.linalg.svd(m)
+    m = ((u[:, :30] * s**3) @ v).astype(F)
+    method = compress.get("powersgd:rank=2")
+    method.remember("w", residual=np.zeros_like(m))
+    errors = []
+    for _ in range(6):
+        errors.append(np.linalg.norm(method.reduce(m, alone, "w") - m))
+        method.memory["w"]["residual"][:] = 0
+    best = np.linalg.norm((s**3)[2:])
+    assert errors[0] > 1.05 * best
+    assert errors[-1] < 1.02 * best
+    other = compress.get("powersgd:rank=2")
+    other.load_state_dict(method.state_dict())
+    assert np.array_equal(other.reduce(m, alone, "w"), method.reduce(m, alone, "w"))
+
+
+def test_powersgd_of_small_zero_and_poisoned_tensors():
+    method = compress.get("powersgd")
+    for x in (np.ones(7, F), np.ones((3, 2), F), F(2) * np.ones(()), np.ones((0, 4), F)):
+        out = method.reduce(np.asarray(x), alone, "small")
+        assert np.array_equal(out, x) and not np.shares_memory(out, x)
+    assert not method.memory
+    assert not method.reduce(np.zeros((20, 20), F), alone, "zero").any()
+    bad = np.ones((20, 20), F)
+    bad[3, 4] = np.nan
+    assert np.isnan(method.reduce(bad, alone, "bad")).all()
+    assert "bad" not in method.memory
+
+
+@pytest.mark.parametrize("size, dtype", [(1, np.int8), (3, np.int8), (40, np.int16)])
+def test_thc_is_the_sum_within_a_step_per_rank(size, dtype):
+    seen = set()
+
+    def work(rank, allreduce):
+        def watched(x, op="sum", codec=None):
+            if op == "sum":
+                seen.add(x.dtype)
+            return allreduce(x, op)
+
+        return compress.get("thc:width=4,block=32").reduce(parts[rank], watched, "w", Context(3, 64, rank, size))
+
+    for name in ("gaussian", "heavy-tailed", "sparse", "constant", "denormal"):
+        parts = [gradients(333, seed)[name] for seed in range(size)]
+        results = run(size, work)
+        assert all(r.tobytes() == results[0].tobytes() for r in results)
+        exact = np.sum(np.stack(parts).astype(float), axis=0)
+        peaks = np.repeat(np.maximum.reduceat(np.abs(parts).max(axis=0), np.arange(0, 333, 32)), 32)[:333]
+        step = np.maximum(peaks / 7.0, 2.0**-126)
+        assert (np.abs(results[0] - exact) <= size * step * (1 + 1e-5)).all(), name
+    assert seen == {np.dtype(dtype)}
+
+
+def test_thc_is_unbiased_and_poisons_its_block_on_all_ranks():
+    parts = [gradients(64, seed)["gaussian"] for seed in range(2)]
+
+    def mean(rank, allreduce):
+        method = compress.get("thc:width=3,block=32")
+        return np.mean([method.reduce(parts[rank], allreduce, "w", Context(s, 0, rank, 2)) for s in range(800)], axis=0)
+
+    step = np.repeat(np.abs(parts).max(axis=0).reshape(2, 32).max(axis=1), 32) / 3
+    assert (np.abs(run(2, mean)[0] - sum(parts)) < 4.5 * step * (2 / 4 / 800) ** 0.5).all()
+
+    parts[1][40] = np.inf
+    outs = run(
+        2,
+        lambda rank, allreduce: compress.get("thc:block=32").reduce(
+            parts[rank], allreduce, "w", Context(0, 0, rank, 2)
+        ),
+    )
+    for out in outs:
+        assert np.isfinite(out[:32]).all() and np.isnan(out[32:]).all()
