@@ -110,7 +110,7 @@ def test_other_collectives(comm, shared, part):
     whole[:] = values(np.dtype("f8"), part * SIZE, RANK)
     assert everywhere(np.array_equal(mine, total[RANK * part : (RANK + 1) * part]))
     reduced = allreduce.reduce(whole, root=root, comm=comm, algorithm="node")
-    assert everywhere(np.array_equal(reduced, total) if RANK == root else reduced is None)
+    assert everywhere(reduced is None if root != RANK else np.array_equal(reduced, total))
     gathered = allreduce.allgather(mine, comm=comm, algorithm="node")
     mine[:] = -1
     assert everywhere(np.array_equal(gathered.reshape(-1), total))
@@ -145,7 +145,8 @@ def test_special_values_are_the_same_everywhere(comm):
 
 def test_stress_random_sizes_and_delays(comm):
     """Ranks that come late, and sizes on all paths in any order; STRESS=100000 for the long run."""
-    calls, rng, mine = int(os.environ.get("STRESS", "1500")), np.random.default_rng(7), np.random.default_rng(RANK + 100)
+    calls = int(os.environ.get("STRESS", "1500"))
+    rng, mine = np.random.default_rng(7), np.random.default_rng(RANK + 100)
     most = 1 << 18
     ramp, wrong = np.arange(most) % 11, 0
     send, recv = np.empty(most, np.float32), np.empty(most, np.float32)
@@ -217,7 +218,7 @@ def test_deadline_in_shared_memory():
             time.sleep(1.5)
         elif SIZE > 1:
             begin = time.monotonic()
-            with pytest.raises(allreduce.CollectiveTimeout, match="node.*ranks of this node"):
+            with pytest.raises(allreduce.CollectiveTimeout, match=r"node.*ranks of this node"):
                 allreduce.allreduce(np.ones(3), comm=ours, algorithm="node")
             assert time.monotonic() - begin < 1.3
         COMM.Barrier()

@@ -87,6 +87,8 @@ def divided(total, size):
 def reduced(data, op):
     """The reduction of `exact` numbers, by NumPy."""
     dtype, size = data.dtype, len(data)
+    if size == 1:  # nothing is combined, so that even logical operations leave numbers as they are, as in MPI
+        return data[0].copy()
     if dtype.kind == "b":
         return OF_BOOLEANS.get(op, UFUNCS[op]).reduce(data, axis=0)
     wide = data.astype("f") if dtype in HALF else data
