@@ -61,7 +61,7 @@ class Sweep:
     def names(self, size: int) -> list[str]:
         """Our algorithms, each once, checked for this number of ranks."""
         words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
-        names = [n for word in words for n in (allreduce.algorithms() if word == "all" else [word])]
+        names = [n for word in words for n in ([*allreduce.algorithms(), "auto"] if word == "all" else [word])]
         for name in names:
             if name not in OTHERS:
                 parse(name, size)
