@@ -73,7 +73,7 @@ def _of_message(message: Any, name: str) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise Unsupported(f"{name} must be an array or [array, count, datatype], not {type(message).__name__}")
     for fact in facts:
-        if isinstance(fact, int) and fact <= array.size and array.flags.c_contiguous:
+        if type(fact) is int and 0 <= fact <= array.size and array.flags.c_contiguous:
             array = array.reshape(-1)[:fact]
         elif not (isinstance(fact, (MPI.Datatype, str)) and _same_type(array.dtype, fact)):
             raise Unsupported(f"{name}: only [array, count, datatype] with the array's own datatype, not {facts}")
@@ -138,6 +138,8 @@ def as_type(accumulate: Any, dtype: np.dtype, op: Any) -> np.dtype | None:
     if wide == dtype:
         return None
     floats = dtype.kind == "f" or dtype == BFLOAT16
+    if floats and dtype.itemsize == 2 and wide != np.dtype(np.float32):
+        raise ValueError(f"accumulate={accumulate!r}: {dtype} is summed in float32, from which it is rounded once")
     fits = (wide.kind == "f" and floats) or (wide.kind in "iu" and wide.kind == dtype.kind)
     if not fits or wide.itemsize <= dtype.itemsize or wide == np.dtype(np.longdouble):
         raise ValueError(f"accumulate={accumulate!r} is no wider type of {dtype}'s kind, such as float32 for float16")

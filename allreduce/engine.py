@@ -36,6 +36,8 @@ class Engine:
     def __init__(self, comm: MPI.Intracomm, timeout: float | None = None, together: bool = False) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds or None, not {timeout!r}")
+        if comm == MPI.COMM_NULL:
+            raise ValueError("the communicator is MPI.COMM_NULL")
         if library() is not None:
             loop.prepare()
         self.channel = Channel(comm, timeout, together)
@@ -272,14 +274,14 @@ def engine_of(comm: MPI.Intracomm | None) -> Engine:
     own = getattr(comm, "engine", None)
     if own is not None:
         return own
+    if not isinstance(comm, MPI.Intracomm):
+        raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
     engine = _engines.get(comm.handle)
     return engine if engine is not None else _attach(comm)
 
 
 def _attach(comm: MPI.Intracomm) -> Engine:
     global _keyval
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
     if _keyval == MPI.KEYVAL_INVALID:
         _keyval = MPI.Comm.Create_keyval(delete_fn=_detach)
     engine = _engines[comm.handle] = Engine(comm)

@@ -34,7 +34,7 @@ def native(comm: MPI.Intracomm, collective: str, send: np.ndarray, recv: np.ndar
     {
         "allreduce": lambda: comm.Allreduce(send_or_in_place, recv, mpi_op),
         "reduce_scatter": lambda: comm.Reduce_scatter_block(send_or_in_place, recv, mpi_op),
-        "allgather": lambda: comm.Allgather(send, recv),
+        "allgather": lambda: comm.Allgather(MPI.IN_PLACE if np.may_share_memory(send, recv) else send, recv),
         "reduce": lambda: comm.Reduce(send_or_in_place if comm.rank == root else send, recv, mpi_op, root),
         "bcast": lambda: comm.Bcast(recv, root),
     }[collective]()

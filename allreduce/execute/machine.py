@@ -26,19 +26,20 @@ HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Let one process of a machine compile at a time: the first one writes the cache, the others read it.
+    """Let the first process of a machine compile alone and write the cache; the others wait, then read it together.
 
     Only a courtesy: who has waited PATIENCE seconds goes ahead.
     """
     path = os.path.join(tempfile.gettempdir(), f"allreduce-compiling-{os.getuid()}")
     with open(path, "a") as file:
-        deadline = time.monotonic() + PATIENCE
+        deadline, kind = time.monotonic() + PATIENCE, fcntl.LOCK_EX
         while time.monotonic() < deadline:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                time.sleep(0.02)
+                kind = fcntl.LOCK_SH
+                time.sleep(0.002)
         yield
 
 
