@@ -88,6 +88,8 @@ def describe() -> None:
     print(f"loop           {'compiled, calls MPI by address' if compiled else 'Python: slower, see ALLREDUCE_LOOP'}")
     shared = channel.together and compiled
     print(f"auto           {'shared memory, for all ranks are on one node' if shared else 'messages'}")
+    if shared:
+        print(f"publishing     {'streaming stores, far cores' if channel.window.streams else 'ordinary stores'}")
     print("devices        host memory only")
     print(f"import         {importing:.2f} s without MPI")
     print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")

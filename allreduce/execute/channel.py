@@ -1,21 +1,25 @@
 """Channels: what all collectives on one communicator share, and the plans made for it."""
 
 import os
+import time
 from functools import cached_property
 
 import numpy as np
 from mpi4py import MPI
 
+from . import loop
 from .mpi_abi import library
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
 from .requests import finish
-from .window import Window, lower_shared, one_node
+from .window import SMALL, Window, lower_shared, one_node
 
 __all__ = ["NODE", "Channel", "Plan"]
 
 #: The name of the algorithm that reads the others' memory instead of messages.
 NODE = "node"
+#: What is run to find out how to publish.
+PROBE = Order("allreduce", NODE, 1 << 14, np.dtype(np.float32))
 #: Plans kept by one channel.
 MOST_PLANS = 512
 
@@ -46,6 +50,8 @@ class Channel:
         """The plan for an order, made on first use; the oldest go when there are too many."""
         if order not in self.plans:
             self.plans[order] = Plan(order, self)
+            if order.algorithm == NODE and order.count * order.dtype.itemsize > SMALL and self.spin:
+                self.calibrate()
             if len(self.plans) > MOST_PLANS:
                 gone = self.plans.pop(next(iter(self.plans)))
                 gone.operations[0].scratch.users.remove(gone.operations[0])
@@ -74,6 +80,33 @@ class Channel:
         answer = np.array([mine])
         self.run(Order("allreduce", "recursive_doubling", 1, answer.dtype, "land"), answer)
         return bool(answer[0])
+
+    @cached_property
+    def probe(self) -> Compiled:
+        """What `calibrate` runs: an operation of its own, that no other can keep busy."""
+        operation = Plan(PROBE, self).new()
+        assert isinstance(operation, Compiled)
+        return operation
+
+    def calibrate(self) -> None:
+        """Find out how to publish in shared memory: cores are near or far, and on virtual machines that changes.
+
+        Every rank runs the same all-reduces of 64 KB with ordinary and with streaming stores; rank 0 chooses.
+        """
+        data = np.zeros(PROBE.count, PROBE.dtype)
+        operation = self.probe
+        best = [float("inf")] * 2
+        for turn in range(8):
+            if self.rank == 0:
+                self.window.streams = bool(turn % 2)
+            begin = time.perf_counter()
+            for _ in range(10):
+                if loop.run(operation.address, id(data), id(data)) == loop.AGAIN:
+                    operation.watch((data,))
+                    finish(operation)
+            best[turn % 2] = min(best[turn % 2], time.perf_counter() - begin)
+        if self.rank == 0:
+            self.window.streams = best[1] < best[0]
 
     def run(self, order: Order, array: np.ndarray) -> None:
         """Run a collective in place."""

@@ -5,6 +5,7 @@ Numba does not cache functions that close over ctypes pointers, so everything na
 
 import fcntl
 import os
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -89,6 +90,35 @@ def store_release(_: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def stream_line(_: Any, to: Any, from_: Any) -> Any:
+    """Copy 64 bytes past the caches, to a whole cache line."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        line = ir.VectorType(FLOAT, 16).as_pointer()
+        value = builder.load(builder.inttoptr(args[1], line), align=4)
+        store = builder.store(value, builder.inttoptr(args[0], line), align=64)
+        store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def stream_fence(_: Any) -> Any:
+    """Let what was streamed be seen before what is written next."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if platform.machine() in ("x86_64", "AMD64"):
+            fence = builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), ir.FunctionType(ir.VoidType(), []))
+            builder.call(fence, [])
+        else:
+            builder.fence("release")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
 
 
 @intrinsic

@@ -150,6 +150,7 @@ class Compiled(Operation):
         self.moved()
         if table.signals:
             self.state[loop.SHARED] = channel.window.shared.ctypes.data
+            self.state[loop.MODE] = channel.window.parts[0] + loop.MODE_WORD
             self.bases[PEERS + channel.size : PEERS + 2 * channel.size] = channel.window.parts
         scratch.serve(self, table.scratch)
 

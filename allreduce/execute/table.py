@@ -9,8 +9,8 @@ from ..schedules import ranges
 from .reductions import Kernel
 
 __all__ = [
-    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HELLO", "LINE", "PEERS", "PLAIN", "RECV", "RECVBUF",
-    "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted", "Region", "Table", "aligned",
+    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HELLO", "LINE", "PEERS", "PLAIN", "PUT", "RECV",
+    "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted", "Region", "Table", "aligned",
 ]  # fmt: skip
 
 #: Kinds of rows. The columns are kind, step, and then
@@ -24,10 +24,11 @@ __all__ = [
 #:   HELLO       bytes sent, bytes received, number: say where our arrays lie, and SIGNAL in the control area
 #:   AGREE       row to go to if all inputs are shared, row if outputs too
 #:   FUSE        kernel, out buffer, offset, own buffer, offset, first buffer of the others', offset, count,
-#:               second out buffer, offset
+#:               second out buffer, offset, bytes if that is a PUT
+#:   PUT         as COPY, to where other ranks will read
 #:   END         stop here
-SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, END = range(11)
-COLUMNS = 12
+SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, END = range(12)
+COLUMNS = 13
 
 #: Buffers: the caller's two, and our own. An operand in PLAIN is no address but the number in its offset.
 #: From PEERS on come groups of one buffer per rank: see `window`.
@@ -112,6 +113,10 @@ class Table:
     def copy(self, to: Region, from_: Region, nbytes: int) -> None:
         if nbytes and to != from_:
             self.rows.append((COPY, self.step, *to, *from_, nbytes))
+
+    def put(self, to: Region, from_: Region, nbytes: int) -> None:
+        if nbytes:
+            self.rows.append((PUT, self.step, *to, *from_, nbytes))
 
     def apply(self, kernel: Kernel, out: Region, a: Region, b: Region, count: int) -> None:
         if count:

@@ -23,7 +23,7 @@ from mpi4py import MPI
 from ..algorithms import halves
 from ..schedules import Recv, Schedule, Send, pipelined, relabel, share, sums, then
 from . import reductions
-from .loop import CONTROL, SLOT, SLOTS
+from .loop import CONTROL, MODE_WORD, SLOT, SLOTS
 from .lowering import Vector
 from .plan import Order
 from .reductions import Kernel
@@ -48,10 +48,12 @@ __all__ = ["Window", "lower_shared", "one_node"]
 
 #: Up to this many bytes everyone adds everything, out of one slot a rank.
 ONE_SHOT = 1 << 14
+#: Up to this many bytes ordinary stores are the fastest, wherever the other core is.
+SMALL = 1 << 11
 #: Up to this many bytes the whole vector goes through one slot a rank.
 ONE_SLOT = 1 << 18
 #: Longer vectors are cut into segments of at most so many bytes, in so many areas in turn.
-AREA, AREAS = 1 << 18, 3
+AREA, AREAS = 1 << 19, 3
 #: Arrays that can be shared, at most, and ranks that share a slot of this size.
 MOST_SHARED, MOST_RANKS = 256, 256
 LONG = CONTROL + SLOTS * SLOT  # where the areas begin in a part
@@ -149,6 +151,20 @@ class Window:
             os.close(file)
         return memory if everyone else None
 
+    @property
+    def streams(self) -> bool:
+        """How to publish: with ordinary stores, or past the caches. Every rank looks it up at rank 0."""
+        return bool(self._mode[0])
+
+    @streams.setter
+    def streams(self, yes: bool) -> None:
+        self._mode[0] = yes
+
+    @property
+    def _mode(self) -> np.ndarray:
+        word: Any = MPI.memory.fromaddress(self.parts[0] + MODE_WORD, 8)
+        return np.frombuffer(word, np.int64)
+
     def free(self) -> None:
         """Give the memory back; what arrays still use lives until they do. Collective."""
         for window in self.windows:
@@ -211,7 +227,8 @@ def lower_short(table: Table, order: Order, rank: int, size: int) -> None:
     kernel, elements = kernel_of(order)
     nbytes = order.count * order.dtype.itemsize
     beside = 8 if nbytes <= LINE - 8 else LINE
-    table.copy(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
+    publish = table.put if nbytes > SMALL else table.copy
+    publish(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
     meet(table, PEERS, rank, 1)
     fuse(table, kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
 
@@ -226,7 +243,8 @@ def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
         here = Region(RECVBUF, start * itemsize)
         there = [Region(PEERS + 3 * size + q, start * itemsize) for q in others]
         inputs = Region(PEERS + 2 * size, start * itemsize)
-        fuse(table, kernel, here, Region(SENDBUF, start * itemsize), inputs, count * elements, *there[:1])
+        own, first = Region(SENDBUF, start * itemsize), there[0] if there else NOWHERE
+        fuse(table, kernel, here, own, inputs, count * elements, first)
         for region in there[1:]:
             table.copy(region, here, count * itemsize)
     meet(table, PEERS + size, rank, 2)
@@ -237,11 +255,21 @@ NOWHERE = Region(PLAIN, 0)
 
 
 def fuse(
-    table: Table, kernel: Kernel, out: Region, own: Region, others: Region, count: int, also: Region = NOWHERE
+    table: Table,
+    kernel: Kernel,
+    out: Region,
+    own: Region,
+    others: Region,
+    count: int,
+    also: Region = NOWHERE,
+    nbytes: int = 0,
 ) -> None:
-    """Add up all ranks' parts: our own, and at `others`, a place in the first of a group of buffers, the rest."""
+    """Add up all ranks' parts: our own, and at `others`, a place in the first of a group of buffers, the rest.
+
+    The sum also goes to a second place; as something published, if it is said how many bytes it has.
+    """
     if count:
-        table.rows.append((FUSE, table.step, table.number(kernel), *out, *own, *others, count, *also))
+        table.rows.append((FUSE, table.step, table.number(kernel), *out, *own, *others, count, *also, nbytes))
 
 
 def meet(table: Table, flags: int, rank: int, number: int) -> None:
@@ -328,7 +356,7 @@ class Shared(Vector):
         for b in sorted(blocks):
             if not (self.inputs and (self.untouched[b] or self.from_inputs)):
                 block = range(b, b + 1)
-                self.table.copy(self.area(self.rank, b), self.at(block), self.nbytes(block))
+                self.table.put(self.area(self.rank, b), self.at(block), self.nbytes(block))
 
     def take(self, copies: list[Recv]) -> None:
         """Copy what others have published to where we work."""
@@ -346,10 +374,10 @@ class Shared(Vector):
             assert len(which) == self.size - 1, "the window adds up what comes from all ranks at once"
             b = blocks.start
             others = self.input(0, b) if self.inputs else self.area(0, b)
-            also = NOWHERE
+            also, nbytes = NOWHERE, 0
             if self.order.collective == "allreduce":
-                also = self.area(self.rank, b)
+                also, nbytes = self.area(self.rank, b), self.nbytes(blocks)
                 self.published.update(blocks)
             count = self.nbytes(blocks) // self.itemsize * elements
-            fuse(self.table, kernel, self.home(blocks), self.at(blocks), others, count, also)
+            fuse(self.table, kernel, self.home(blocks), self.at(blocks), others, count, also, nbytes)
             self.written(blocks)

@@ -82,6 +82,22 @@ def test_around_every_boundary(comm, nbytes):
         assert everywhere(np.array_equal(result, reference(dtype, "sum", count, seed)))
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_both_ways_of_publishing(comm, streams):
+    """With ordinary stores and past the caches, whatever the calibration has chosen."""
+    counts = [1, 700, 5000, 60_001, 300_001]
+    for count in counts:  # plans are made, and calibrate, before we choose
+        allreduce.allreduce(values(np.dtype("f4"), count, RANK), comm=comm, algorithm="node")
+    if RANK == 0:
+        comm.engine.channel.window.streams = streams
+    COMM.Barrier()
+    for count in counts:
+        result = allreduce.allreduce(values(np.dtype("f4"), count, RANK), comm=comm, algorithm="node")
+        assert everywhere(np.array_equal(result, reference(np.dtype("f4"), "sum", count)))
+        part = allreduce.reduce_scatter(np.full(count * SIZE, RANK, np.int32), comm=comm, algorithm="node")
+        assert everywhere((part == SIZE * (SIZE - 1) // 2).all())
+
+
 @pytest.mark.parametrize("count", [5, 5000, 100_003, 1_000_003])
 def test_shared_arrays(comm, count):
     """All inputs and outputs shared, only inputs, only outputs, in place, and only some ranks' arrays."""
