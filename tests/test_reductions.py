@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from allreduce.execute import reductions
+from allreduce.execute import half, reductions
 from allreduce.execute.reductions import BFLOAT16, CODES, LONG, OPS, allowed_ops, cast, check, divide, reduction
 
 DTYPES = CODES + LONG
@@ -207,13 +207,13 @@ def floats():
 @njit
 def widen_by_bits(x, out):
     for i in range(x.size):
-        out[i] = reductions.half_to_float_by_bits(x[i])
+        out[i] = half.half_to_float_by_bits(x[i])
 
 
 @njit
 def narrow_by_bits(x, out):
     for i in range(x.size):
-        out[i] = reductions.float_to_half_by_bits(x[i])
+        out[i] = half.float_to_half_by_bits(x[i])
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=name)

@@ -12,7 +12,8 @@ from .mpi_abi import library
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
 from .requests import finish
-from .window import SMALL, Window, lower_shared, one_node
+from .shared import SMALL, lower_shared
+from .window import Window, one_node
 
 __all__ = ["NODE", "Channel", "Plan"]
 

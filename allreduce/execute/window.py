@@ -1,68 +1,28 @@
-"""The window: ranks that share memory read each other's values instead of sending messages.
+"""The window: memory that all ranks of a node map, and the arrays they share.
 
-The schedules are the same. A Send becomes a copy into one's own part of a shared window, and a raised flag; a Recv
-waits for the sender's flag and reads from the sender's part. Long vectors go in segments, as `pipelined` arranges
-them: while one is added the next is published, in areas of the window that are used in turn. What comes from all
-ranks is added in one pass, rounded once.
-
-Arrays from `empty_shared` lie where all ranks can read and write them: then inputs are not copied, and results are
-written where they are wanted.
-
-Of a rank's part of the window: control words, slots for short messages used in rotation, areas for long ones.
-A part of a buffer is reused only after all others have raised a flag that they raise after their last look at it.
+Of a rank's part of it: control words, slots for short messages used in rotation, areas for long ones. Memory has no
+name in any file system where the ranks can open each other's through /proc, so that nothing is left behind however
+they end.
 """
 
 import mmap
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from ..algorithms import halves
-from ..schedules import Recv, Schedule, Send, pipelined, relabel, share, sums, then
-from . import reductions
 from .loop import CONTROL, MODE_WORD, SLOT, SLOTS
-from .lowering import Vector
-from .plan import Order
-from .reductions import Kernel
-from .table import (
-    AGREE,
-    AWAIT,
-    END,
-    FUSE,
-    HELLO,
-    LINE,
-    PEERS,
-    PLAIN,
-    RECVBUF,
-    SENDBUF,
-    SIGNAL,
-    Region,
-    Table,
-    aligned,
-)  # fmt: skip
+from .table import LINE, aligned
 
-__all__ = ["Window", "lower_shared", "one_node"]
+__all__ = ["AREA", "AREAS", "LONG", "Window", "area_bytes", "one_node"]
 
-#: Up to this many bytes everyone adds everything, out of one slot a rank.
-ONE_SHOT = 1 << 14
-#: Up to this many bytes ordinary stores are the fastest, wherever the other core is.
-SMALL = 1 << 11
-#: Up to this many bytes the whole vector goes through one slot a rank.
-ONE_SLOT = 1 << 18
-#: Longer vectors are cut into segments of at most so many bytes, in so many areas in turn.
+#: Segments of long vectors have at most so many bytes, and use so many areas in turn.
 AREA, AREAS = 1 << 19, 3
-#: Arrays that can be shared, at most, and ranks that share a slot of this size.
-MOST_SHARED, MOST_RANKS = 256, 256
 LONG = CONTROL + SLOTS * SLOT  # where the areas begin in a part
-assert ONE_SLOT + 2 * LINE * MOST_RANKS <= SLOT
-
-#: The schedule of each collective; of an all-reduce it is `one_shot` or `direct` by size.
-SCHEDULES = {
-    "allreduce": "direct", "reduce_scatter": "direct", "allgather": "direct", "reduce": "star", "bcast": "star",
-}  # fmt: skip
+#: Arrays that can be shared, at most.
+MOST_SHARED = 256
 
 
 def area_bytes(size: int) -> int:
@@ -179,205 +139,3 @@ def one_node(comm: MPI.Intracomm) -> bool:
     together = node.size == comm.size
     node.Free()
     return together
-
-
-def lower_shared(order: Order, rank: int, size: int) -> Table:
-    """The table of one rank, all of whose peers share its memory."""
-    table = Table()
-    if order.collective == "allreduce" and order.count * order.dtype.itemsize <= ONE_SHOT:
-        lower_short(table, order, rank, size)
-        return table
-    half, back = halves(SCHEDULES[order.collective], rank, size, order.collective, order.root)
-    if order.count * order.dtype.itemsize <= ONE_SLOT and size <= MOST_RANKS:
-        schedule = then(half, back)
-        Shared(table, order, rank, size, schedule, Place(PEERS, LINE, 0)).run(schedule, 1)
-        return table
-    segments = -(-order.count * order.dtype.itemsize // AREA)
-    # a segment holds a piece of every rank's share, so that shares stay whole
-    names = [i * segments + g for g in range(segments) for i in range(half.blocks)]
-    schedule = relabel(pipelined(then(half, back), segments), names)
-    table.rows += [(HELLO, 0, *buffer_bytes(order, size), 1), (AWAIT, 0, PEERS + size, 0, 1), ()]
-    table.signals = 1
-    areas = Place(PEERS + size, LONG, area_bytes(size))
-    Shared(table, order, rank, size, schedule, areas, segments).run(schedule, 2)
-    with_inputs = len(table.rows)
-    Shared(table, order, rank, size, schedule, areas, segments, inputs=True).run(schedule, 2)
-    with_both = with_inputs
-    if order.collective == "allreduce":
-        with_both = len(table.rows)
-        write_everywhere(table, order, rank, size)
-    table.rows[2] = (AGREE, 0, with_inputs, with_both)
-    return table
-
-
-def buffer_bytes(order: Order, size: int) -> tuple[int, int]:
-    """Bytes of the caller's two buffers."""
-    whole, part = order.count * order.dtype.itemsize, order.count // size * order.dtype.itemsize
-    return {"reduce_scatter": (whole, part), "allgather": (part, whole)}.get(order.collective, (whole, whole))
-
-
-def kernel_of(order: Order) -> tuple[Kernel, int]:
-    """What adds the parts of all ranks."""
-    assert isinstance(order.op, str)
-    return reductions.fused(order.dtype, order.op)
-
-
-def lower_short(table: Table, order: Order, rank: int, size: int) -> None:
-    """`one_shot` out of one slot a rank: a few bytes travel in the cache line of the flag."""
-    kernel, elements = kernel_of(order)
-    nbytes = order.count * order.dtype.itemsize
-    beside = 8 if nbytes <= LINE - 8 else LINE
-    publish = table.put if nbytes > SMALL else table.copy
-    publish(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
-    meet(table, PEERS, rank, 1)
-    fuse(table, kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
-
-
-def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
-    """All arrays are shared: add up one's own share of them, and write it to everyone's result."""
-    kernel, elements = kernel_of(order)
-    itemsize, mine = order.dtype.itemsize, share(order.count, size, rank)
-    others = [q for q in range(size) if q != rank]
-    for start in range(mine.start, mine.stop, AREA // itemsize):
-        count = min(AREA // itemsize, mine.stop - start)
-        here = Region(RECVBUF, start * itemsize)
-        there = [Region(PEERS + 3 * size + q, start * itemsize) for q in others]
-        inputs = Region(PEERS + 2 * size, start * itemsize)
-        own, first = Region(SENDBUF, start * itemsize), there[0] if there else NOWHERE
-        fuse(table, kernel, here, own, inputs, count * elements, first)
-        for region in there[1:]:
-            table.copy(region, here, count * itemsize)
-    meet(table, PEERS + size, rank, 2)
-    table.rows.append((END, 0))
-
-
-NOWHERE = Region(PLAIN, 0)
-
-
-def fuse(
-    table: Table,
-    kernel: Kernel,
-    out: Region,
-    own: Region,
-    others: Region,
-    count: int,
-    also: Region = NOWHERE,
-    nbytes: int = 0,
-) -> None:
-    """Add up all ranks' parts: our own, and at `others`, a place in the first of a group of buffers, the rest.
-
-    The sum also goes to a second place; as something published, if it is said how many bytes it has.
-    """
-    if count:
-        table.rows.append((FUSE, table.step, table.number(kernel), *out, *own, *others, count, *also, nbytes))
-
-
-def meet(table: Table, flags: int, rank: int, number: int) -> None:
-    """Raise our flag, at the beginning of our buffer of a group, to a number and wait for the others to do so."""
-    table.rows.append((SIGNAL, table.step, flags + rank, 0, number))
-    table.rows.append((AWAIT, table.step, flags, 0, number))
-    table.signals = max(table.signals, number)
-
-
-class Place(NamedTuple):
-    """Where ranks publish: a group of buffers that begin with a flag, where in them, and how far areas are apart."""
-
-    group: int
-    start: int
-    apart: int
-
-
-class Shared(Vector):
-    """A vector whose schedule runs through the window.
-
-    Parameters are those of the order, and
-    place : Place
-    segments : int
-        That the schedule is pipelined in.
-    inputs : bool
-        Whether all ranks' inputs are shared arrays, to be read where they are.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        order: Order,
-        rank: int,
-        size: int,
-        schedule: Schedule,
-        place: Place,
-        segments: int = 1,
-        inputs: bool = False,
-    ) -> None:
-        itemsize, part = order.dtype.itemsize, order.count // size * order.dtype.itemsize
-        source, work = Region(SENDBUF, 0), Region(RECVBUF, 0)
-        self.input_start = [0] * size  # where block 0 would be in a rank's input, seen from its beginning
-        if order.collective == "reduce_scatter":
-            work = Region(RECVBUF, -rank * part)  # only our own share is ever written
-        elif order.collective == "allgather":
-            self.input_start = [-q * part for q in range(size)]
-            source = Region(SENDBUF, -rank * part)
-        elif order.collective == "bcast":
-            source = work
-        super().__init__(table, rank, order.count, itemsize, schedule.blocks, source, work)
-        self.order, self.size, self.place, self.segments, self.inputs = order, size, place, segments, inputs
-        self.from_inputs = inputs and order.collective in ("allgather", "bcast")
-        self.published: set[int] = set()
-
-    def area(self, rank: int, block: int) -> Region:
-        """Where a rank publishes a block: a place in the area of the block's segment."""
-        owner, segment = divmod(block, self.segments)
-        stride = aligned(-(-self.count // self.blocks) * self.itemsize)
-        start = self.place.start + segment % AREAS * self.place.apart + owner * stride
-        return Region(self.place.group + rank, start)
-
-    def input(self, rank: int, block: int) -> Region:
-        """Where a block is in a rank's shared input."""
-        return Region(PEERS + 2 * self.size + rank, self.input_start[rank] + self.offset(block))
-
-    def run(self, schedule: Schedule, number: int = 1) -> None:
-        """Append the steps of a schedule, the first of which raises the flags to a number."""
-        for step in schedule.steps:
-            self.publish({b for m in step if isinstance(m, Send) for b in m.blocks} - self.published)
-            meet(self.table, self.place.group, self.rank, number)
-            number += 1
-            self.take([m for m in step if isinstance(m, Recv) and not m.add])
-            self.add([m for m in step if isinstance(m, Recv) and m.add])
-            self.table.step += 1
-        if self.inputs:  # the others may still be reading ours
-            meet(self.table, self.place.group, self.rank, number)
-        if self.order.collective in ("allreduce", "allgather") or self.size == 1:
-            self.settle(range(self.blocks))
-        self.table.rows.append((END, self.table.step))
-        self.table.signals = max(self.table.signals, 1)
-
-    def publish(self, blocks: set[int]) -> None:
-        """Copy blocks to our area, but for those that can be read where they are."""
-        for b in sorted(blocks):
-            if not (self.inputs and (self.untouched[b] or self.from_inputs)):
-                block = range(b, b + 1)
-                self.table.put(self.area(self.rank, b), self.at(block), self.nbytes(block))
-
-    def take(self, copies: list[Recv]) -> None:
-        """Copy what others have published to where we work."""
-        for m in copies:
-            for b in m.blocks:
-                block = range(b, b + 1)
-                from_ = self.input(m.peer, b) if self.from_inputs else self.area(m.peer, b)
-                self.table.copy(self.home(block), from_, self.nbytes(block))
-                self.written(block)
-
-    def add(self, adds: list[Recv]) -> None:  # type: ignore[override]
-        """Add up blocks over all ranks at once, and publish the sum if others want it."""
-        kernel, elements = kernel_of(self.order)
-        for blocks, which in sums(adds).items():
-            assert len(which) == self.size - 1, "the window adds up what comes from all ranks at once"
-            b = blocks.start
-            others = self.input(0, b) if self.inputs else self.area(0, b)
-            also, nbytes = NOWHERE, 0
-            if self.order.collective == "allreduce":
-                also, nbytes = self.area(self.rank, b), self.nbytes(blocks)
-                self.published.update(blocks)
-            count = self.nbytes(blocks) // self.itemsize * elements
-            fuse(self.table, kernel, self.home(blocks), self.at(blocks), others, count, also, nbytes)
-            self.written(blocks)

@@ -13,7 +13,8 @@ from mpi4py import MPI
 
 import allreduce
 from allreduce.execute.reductions import CODES, allowed_ops
-from allreduce.execute.window import AREA, ONE_SHOT, ONE_SLOT
+from allreduce.execute.shared import ONE_SHOT, ONE_SLOT
+from allreduce.execute.window import AREA
 
 pytestmark = pytest.mark.mpi
 
