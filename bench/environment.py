@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 import allreduce
 from allreduce.engine import engine_of
+from allreduce.execute.channel import cores
 from allreduce.execute.mpi_abi import library
 
 __all__ = ["describe", "environment"]
@@ -31,13 +32,12 @@ def environment(comm: MPI.Intracomm) -> dict[str, Any]:
     comm.Allgather(names[comm.rank].copy(), names)
     hosts = [bytes(row).rstrip(b"\0").decode() for row in names]
     busiest = max(hosts.count(host) for host in set(hosts))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "ranks": comm.size,
         "hosts": {host: hosts.count(host) for host in dict.fromkeys(hosts)},
-        "cores": cores,
-        "oversubscribed": busiest > cores,
+        "cores": (usable := cores(comm)),
+        "oversubscribed": busiest > usable,
         "mpi": " ".join(MPI.Get_library_version().split("\n")[0].partition(",")[0].replace("Version:", "").split()),
         "processor": _processor(),
         "kernel": platform.release(),

@@ -21,6 +21,8 @@ __all__ = ["NODE", "Channel", "Plan"]
 NODE = "node"
 #: What is run to find out how to publish.
 PROBE = Order("allreduce", NODE, 1 << 14, np.dtype(np.float32))
+#: Processors of a node are numbered below it.
+MOST_CORES = 4096
 #: Plans kept by one channel.
 MOST_PLANS = 512
 
@@ -40,7 +42,8 @@ class Channel:
         #: the next tag, the numbers that flags have reached, the next slot: the same on all ranks
         self.counters = np.zeros(3, np.int64)
         self.together = together or one_node(self.comm)
-        self.spin = 20000 if self.size <= cores() else 0  # fruitless polls before others may have the processor
+        #: fruitless polls before others may have the processor
+        self.spin = 20000 if not self.together or self.size <= cores(self.comm) else 0
         self.scratch = Scratch()
         self.plans: dict[Order, Plan] = {}
         #: addresses of operations' states by the arguments of the call, for the shortest way in
@@ -74,12 +77,12 @@ class Channel:
 
     def bcast(self, array: np.ndarray) -> None:
         """Copy rank 0's numbers to all ranks, by messages, within the deadline."""
-        self.run(Order("bcast", "binomial_tree", array.size, array.dtype), array)
+        self.run(Order("bcast", "star", array.size, array.dtype), array)
 
     def all_true(self, mine: bool) -> bool:
         """Whether it is true on all ranks, found out by messages, within the deadline."""
         answer = np.array([mine])
-        self.run(Order("allreduce", "recursive_doubling", 1, answer.dtype, "land"), answer)
+        self.run(Order("allreduce", "one_shot", 1, answer.dtype, "land"), answer)
         return bool(answer[0])
 
     @cached_property
@@ -135,9 +138,13 @@ class Channel:
             self.comm.Free()
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores(comm: MPI.Intracomm) -> int:
+    """Processors of a node that the ranks may use together, each perhaps bound to its own; collective."""
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    usable = np.zeros(1 + MOST_CORES, np.uint8)
+    usable[[min(core, MOST_CORES) for core in mine]] = 1
+    comm.Allreduce(MPI.IN_PLACE, usable, MPI.MAX)
+    return int(usable.sum())
 
 
 class Plan:
