@@ -15,7 +15,7 @@ __all__ = ["Report", "Row"]
 class Row:
     """One algorithm at one size; times in seconds, bandwidths in GB/s (10^9 bytes).
 
-    `algbw` is bytes over time; `busbw` multiplies by 2(p-1)/p, what every rank must send (nccl-tests' convention).
+    `batch` calls back to back make a repetition, one after a barrier where it is 1. `algbw` is bytes over time; `busbw` multiplies by 2(p-1)/p, what every rank must send (nccl-tests' convention).
     """
 
     nbytes: int
@@ -41,7 +41,7 @@ class Row:
 
 
 HEAD = (
-    "  size(B)  algorithm                  time(us)      95% interval        p99  algbw(GB/s)  busbw(GB/s)"
+    "  size(B)  algorithm                calls    time(us)      95% interval        p99  algbw(GB/s)  busbw(GB/s)"
     "  model(us)  /native  #wrong"
 )
 
@@ -51,7 +51,8 @@ def text(row: Row) -> str:
     model = "-" if row.predicted is None else f"{row.predicted * 1e6:.2f}"
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
     return (
-        f"{row.nbytes:9d}  {row.algorithm:24} {row.median * 1e6:10.2f}  {row.low * 1e6:9.2f} {row.high * 1e6:9.2f}"
+        f"{row.nbytes:9d}  {row.algorithm:24} {row.batch:5d}"
+        f"  {row.median * 1e6:10.2f}  {row.low * 1e6:9.2f} {row.high * 1e6:9.2f}"
         f" {row.p99 * 1e6:10.2f}  {row.algbw:11.3f}  {row.busbw:11.3f} {model:>10} {ratio:>8} {row.wrong:7d}"
     )
 

@@ -14,7 +14,7 @@ __all__ = ["Cell", "measure"]
 
 #: Up to this many bytes a repetition is a batch of calls back to back, for the clock and the barrier are coarser
 #: than one call; above, every call follows a barrier.
-BATCHED, BATCH = 1 << 14, 200
+BATCHED, BATCH = 1 << 10, 200
 BATCH_SECONDS = 0.02
 FEWEST, MOST = 11, 200
 

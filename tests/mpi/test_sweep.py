@@ -1,0 +1,68 @@
+"""The sweep, really run: right rows, a file, and an exit code that tells of wrong results."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import allreduce
+from bench.__main__ import main
+
+pytestmark = pytest.mark.mpi
+COMM = MPI.COMM_WORLD
+SHORT = ["--min", "64", "--max", "4K", "--factor", "64", "--seconds", "0.001"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """One file name for all ranks."""
+    return COMM.bcast(str(tmp_path / "rows.jsonl"))
+
+
+def test_a_sweep_is_right_and_written_down(path, capfd):
+    assert main(["sweep", *SHORT, "--algorithms", "ring", "auto", "copy", "--json", path]) == 0
+    printed = capfd.readouterr().out
+    COMM.Barrier()
+    if COMM.rank == 0:
+        records = [json.loads(line) for line in Path(path).read_text().splitlines()]
+        rows = [r for r in records if r["record"] == "row"]
+        assert {(r["nbytes"], r["algorithm"]) for r in rows} == {
+            (n, a) for n in (64, 4096) for a in ("ring", "auto", "copy", "native")
+        }
+        assert all(r["wrong"] == 0 and len(r["samples"]) >= 11 and r["ranks"] == COMM.size for r in rows)
+        assert "all correct" in printed and "ring" in printed
+    else:
+        assert printed == ""
+
+
+@pytest.mark.parametrize("more", [["--dtype", "bfloat16", "--accumulate", "float32"], ["--op", "avg", "--rewrite"]])
+def test_other_types_and_operations(more):
+    assert main(["sweep", *SHORT, "--algorithms", "ring", *more]) == 0
+
+
+def test_real_values(tmp_path):
+    file = COMM.bcast(str(tmp_path / "values.npy"))
+    if COMM.rank == 0:
+        np.save(file, np.random.default_rng(0).standard_normal(300).astype("f4"))
+    COMM.Barrier()
+    assert main(["sweep", *SHORT, "--algorithms", "recursive_doubling", "--data", file]) == 0
+
+
+def test_a_wrong_result_on_one_rank_is_counted(monkeypatch):
+    right = allreduce.allreduce
+
+    def wrong(send, recv, **wishes):
+        right(send, recv, **wishes)
+        if COMM.rank == COMM.size - 1 and recv.size > 100:
+            recv[7] += 1
+
+    monkeypatch.setattr(allreduce, "allreduce", wrong)
+    assert main(["sweep", *SHORT, "--algorithms", "ring"]) == 1
+
+
+def test_unusable_arguments(tmp_path, capfd):
+    assert main(["sweep", *SHORT, "--algorithms", "rign"]) == 2
+    assert main(["sweep", *SHORT, "--dtype", "float33"]) == 2
+    assert main(["sweep", *SHORT, "--op", "min", "--dtype", "complex64"]) == 2
