@@ -15,7 +15,8 @@ __all__ = ["Report", "Row"]
 class Row:
     """One algorithm at one size; times in seconds, bandwidths in GB/s (10^9 bytes).
 
-    `batch` calls back to back make a repetition, one after a barrier where it is 1. `algbw` is bytes over time; `busbw` multiplies by 2(p-1)/p, what every rank must send (nccl-tests' convention).
+    `batch` calls back to back make a repetition; where it is 1, each followed a barrier. `algbw` is bytes over time;
+    `busbw` multiplies by 2(p-1)/p, what every rank must send (nccl-tests' convention).
     """
 
     nbytes: int
