@@ -21,6 +21,7 @@ __all__ = ["NODE", "Channel", "Plan"]
 NODE = "node"
 #: What is run to find out how to publish.
 PROBE = Order("allreduce", NODE, 1 << 14, np.dtype(np.float32))
+TURNS, CALLS = 6, 6
 #: Processors of a node are numbered below it.
 MOST_CORES = 4096
 #: Plans kept by one channel.
@@ -39,11 +40,14 @@ class Channel:
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = comm.rank, comm.size
         self.timeout = timeout
-        #: the next tag, the numbers that flags have reached, the next slot: the same on all ranks
-        self.counters = np.zeros(3, np.int64)
+        #: the next tag, the numbers that flags have reached, the next slot, bytes published since `calibrate`: the
+        #: same on all ranks
+        self.counters = np.array([0, 0, 0, loop.STALE])
         self.together = together or one_node(self.comm)
+        #: processors of a node that its ranks may use
+        self.cores = cores(self.comm)
         #: fruitless polls before others may have the processor
-        self.spin = 20000 if not self.together or self.size <= cores(self.comm) else 0
+        self.spin = 20000 if not self.together or self.size <= self.cores else 0
         self.scratch = Scratch()
         self.plans: dict[Order, Plan] = {}
         #: addresses of operations' states by the arguments of the call, for the shortest way in
@@ -54,14 +58,15 @@ class Channel:
         """The plan for an order, made on first use; the oldest go when there are too many."""
         if order not in self.plans:
             self.plans[order] = Plan(order, self)
-            if order.algorithm == NODE and order.count * order.dtype.itemsize > SMALL and self.spin:
-                self.calibrate()
             if len(self.plans) > MOST_PLANS:
                 gone = self.plans.pop(next(iter(self.plans)))
                 gone.operations[0].scratch.users.remove(gone.operations[0])
                 for key in [key for key, state in self.fast.items() if state == gone.state]:
                     del self.fast[key]
-        return self.plans[order]
+        plan = self.plans[order]
+        if plan.published and self.counters[3] >= loop.STALE:
+            self.calibrate()
+        return plan
 
     def running(self, state: int) -> Compiled:
         """The operation whose state is at an address."""
@@ -95,16 +100,19 @@ class Channel:
     def calibrate(self) -> None:
         """Find out how to publish in shared memory: cores are near or far, and on virtual machines that changes.
 
-        Every rank runs the same all-reduces of 64 KB with ordinary and with streaming stores; rank 0 chooses.
+        Every rank runs the same all-reduces of 64 KB with ordinary and with streaming stores; rank 0 chooses, for all
+        sizes, because the same way was the faster one at 4 KB and at 16 MB. This takes half a millisecond, and is due
+        again after so many bytes that it is not felt.
         """
+        self.counters[3] = 0
         data = np.zeros(PROBE.count, PROBE.dtype)
         operation = self.probe
         best = [float("inf")] * 2
-        for turn in range(8):
+        for turn in range(TURNS):
             if self.rank == 0:
                 self.window.streams = bool(turn % 2)
             begin = time.perf_counter()
-            for _ in range(10):
+            for _ in range(CALLS):
                 if loop.run(operation.address, id(data), id(data)) == loop.AGAIN:
                     operation.watch((data,))
                     finish(operation)
@@ -175,6 +183,12 @@ class Plan:
                 return operation
         self.operations.append(self.new())
         return self.operations[-1]
+
+    @property
+    def published(self) -> int:
+        """Bytes that this adds to what makes `calibrate` due."""
+        nbytes = self.order.count * self.order.dtype.itemsize
+        return nbytes if self.order.algorithm == NODE and nbytes > SMALL and self.channel.spin else 0
 
     @property
     def counts(self) -> tuple[int, int]:

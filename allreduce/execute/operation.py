@@ -140,7 +140,7 @@ class Compiled(Operation):
             loop.MEMCPY: mpi.memcpy, loop.YIELD: mpi.sched_yield,
             loop.TAG_LIMIT: mpi.tag_limit, loop.COUNTERS: channel.counters.ctypes.data, loop.SPIN: channel.spin,
             loop.RANK: channel.rank, loop.SIZE: channel.size, loop.SIGNALS: table.signals,
-            loop.PARTS: self.parts.ctypes.data,
+            loop.PARTS: self.parts.ctypes.data, loop.PUBLISHED: plan.published,
             loop.SEND_COUNT: sends, loop.RECV_COUNT: recvs, loop.ITEMSIZE: plan.order.dtype.itemsize,
             loop.DTYPE: id(plan.order.dtype), loop.NDARRAY: id(np.ndarray),
         }  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from mpi4py import MPI
 
 import allreduce
+from allreduce.execute.loop import STALE
 from allreduce.execute.reductions import CODES, allowed_ops
 from allreduce.execute.shared import ONE_SHOT, ONE_SLOT
 from allreduce.execute.window import AREA
@@ -216,15 +217,37 @@ def test_array_outlives_the_communicator():
     assert array.shape == (3, 5) and (array == SIZE * (SIZE - 1) / 2 + 1).all()
 
 
-def test_nothing_is_left_in_the_file_system():
-    def names() -> set[str]:
-        return {p.name for p in Path("/dev/shm").iterdir() if "allreduce" in p.name}
+def test_memory_has_no_name_that_could_be_left_behind():
+    """However the ranks end, killed ones too."""
 
-    before = names()
+    def file_at(address: int) -> str:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            first, last = (int(end, 16) for end in line.split()[0].split("-"))
+            if first <= address < last:
+                return line
+        return ""
+
     with allreduce.Communicator(COMM) as ours:
-        allreduce.empty_shared(1000, np.float64, ours)
-        allreduce.allreduce(np.ones(1000), comm=ours, algorithm="node")
-    assert names() == before
+        array = allreduce.empty_shared(1000, np.float64, ours)
+        for address in (*ours.engine.channel.window.parts, array.ctypes.data):
+            assert "memfd:" in file_at(address)
+
+
+def test_finds_out_again_how_to_publish(comm):
+    """Cores that were near may be far later: every so many bytes, on all ranks at the same call."""
+    data, result = np.ones(20_000), np.empty(20_000)
+    allreduce.allreduce(data, result, comm=comm, algorithm="node")
+    channel = comm.engine.channel
+    if channel.cores < SIZE:  # then nobody spins, and it would not matter
+        assert channel.counters[3] == STALE
+        return
+    channel.counters[3] = STALE - 2 * data.nbytes
+    published = []
+    for _ in range(4):
+        allreduce.allreduce(data, result, comm=comm, algorithm="node")
+        assert (result == SIZE).all()
+        published.append(int(channel.counters[3]))
+    assert published[0] < published[1] == STALE > published[2] < published[3]
 
 
 def test_deadline_in_shared_memory():
