@@ -1,6 +1,7 @@
 """The engine behind a communicator: from checked arguments to a plan, and from a plan to a result."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from .buffers import Unsupported, as_array, as_op, as_type, check_pair, is_order
 from .costs import estimate
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
+from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
 from .execute.plan import Order
 from .execute.reductions import BFLOAT16, CODES
@@ -145,6 +147,8 @@ class Engine:
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())))
+        if alone and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
+            order = replace(order, inside=self.share_memory(params.get("nodes", ())))
         return channel.plan(order), (send, recv), result
 
     def algorithm(
@@ -169,6 +173,13 @@ class Engine:
         if key.startswith("hierarchical") and "nodes" not in params and len(self.nodes) > 1:
             params["nodes"] = self.nodes
         return key, params
+
+    def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
+        """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""
+        groups = [set(node) for node in nodes]
+        if not groups or library() is None or self.channel.size > MOST_BLOCKS:
+            return False
+        return all(any(group <= set(node) for node in self.nodes) for group in groups)
 
     @property
     def nodes(self) -> tuple[tuple[int, ...], ...]:

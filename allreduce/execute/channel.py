@@ -50,6 +50,8 @@ class Channel:
         self.spin = 20000 if not self.together or self.size <= self.cores else 0
         self.scratch = Scratch()
         self.plans: dict[Order, Plan] = {}
+        #: channels of some of the ranks, by their ranks here
+        self.nodes: dict[tuple[int, ...], Channel] = {}
         #: addresses of operations' states by the arguments of the call, for the shortest way in
         self.fast: dict[tuple, int] = {}
         self.broken = ""  # why no more operations can run
@@ -64,9 +66,21 @@ class Channel:
                 for key in [key for key, state in self.fast.items() if state == gone.state]:
                     del self.fast[key]
         plan = self.plans[order]
-        if plan.published and self.counters[3] >= loop.STALE:
-            self.calibrate()
+        if plan.published and plan.node.counters[3] >= loop.STALE:
+            plan.node.calibrate()
         return plan
+
+    def inside(self, members: tuple[int, ...]) -> "Channel":
+        """A channel of these ranks, ourselves among them, which share memory; collective over them on first use."""
+        if members not in self.nodes:
+            group = self.comm.Get_group()
+            some = group.Incl(members)
+            comm = self.comm.Create_group(some)
+            self.nodes[members] = Channel(comm, self.timeout, together=True)
+            comm.Free()
+            some.Free()
+            group.Free()
+        return self.nodes[members]
 
     def running(self, state: int) -> Compiled:
         """The operation whose state is at an address."""
@@ -140,6 +154,8 @@ class Channel:
         """Free the duplicate; collective."""
         self.fail("the Communicator is closed")
         self.plans.clear()
+        for node in self.nodes.values():
+            node.close()
         if "window" in self.__dict__:
             self.window.free()
         if self.comm != MPI.COMM_NULL:
@@ -160,6 +176,8 @@ class Plan:
 
     def __init__(self, order: Order, channel: Channel) -> None:
         self.order, self.channel = order, channel
+        #: whose window it uses
+        self.node = channel.inside(order.members(channel.rank)) if order.inside else channel
         lowering = lower_shared if order.algorithm == NODE else lower
         self.table = lowering(order, channel.rank, channel.size)
         self.rows = self.table.array()
@@ -188,7 +206,7 @@ class Plan:
     def published(self) -> int:
         """Bytes that this adds to what makes `calibrate` due."""
         nbytes = self.order.count * self.order.dtype.itemsize
-        return nbytes if self.order.algorithm == NODE and nbytes > SMALL and self.channel.spin else 0
+        return nbytes if self.table.signals and nbytes > SMALL and self.node.spin else 0
 
     @property
     def counts(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numba import int64, njit
 
+from .layout import CONTROL, HELLO_WORDS, SLOT, SLOTS
 from .machine import (
     call,
     call_double,
@@ -34,14 +35,11 @@ DONE, AGAIN, ERROR, REFUSED = range(4)
     PC, ROWS, TABLE, BASES, KERNELS, REQUESTS, REQUEST_SIZE, COMM, BYTE, FLAG, STATUS,
     ISEND, IRECV, TEST, WTIME, MEMCPY, YIELD, TAG, TAG_LIMIT, COUNTERS, BUSY, CODE, SPIN, SINCE,
     SEND_COUNT, RECV_COUNT, ITEMSIZE, DTYPE, NDARRAY, RANK, SIZE, SIGNALS, EPOCH, SHARED, PARTS, MODE, PUBLISHED,
-    WORDS,
-) = range(38)  # fmt: skip
+    FLAGS, WORDS,
+) = range(39)  # fmt: skip
 
 #: Fruitless polls between looks at the clock, and the longest time away from the caller in nanoseconds.
 CLOCK, SLICE = 256, 100_000_000
-#: In a rank's part of the window: its flag, where its arrays lie and how to publish; then slots in rotation.
-CONTROL, HELLO_WORDS, MODE_WORD = 256, 64, 192
-SLOTS, SLOT = 8, (1 << 18) + (1 << 16)
 #: After so many bytes through the window it is time to find out again how to publish.
 STALE = 1 << 28
 
@@ -244,6 +242,7 @@ def arm(state: int, sendbuf: int, recvbuf: int) -> None:
     store64(counters, load64(counters) + 1)
     if get(state, SIGNALS) == 0:
         return
+    counters = get(state, FLAGS)
     put(state, EPOCH, load64(counters + 8))
     store64(counters + 8, load64(counters + 8) + get(state, SIGNALS))
     slot = load64(counters + 16) % SLOTS
@@ -274,7 +273,7 @@ def run(state: int, sendbuf: int, recvbuf: int) -> int:
     sends, recvs = get(state, SEND_COUNT), get(state, RECV_COUNT)
     if load64(get(state, BUSY)) != 0:
         return REFUSED
-    if get(state, PUBLISHED) and load64(get(state, COUNTERS) + 24) >= STALE:
+    if get(state, PUBLISHED) and load64(get(state, FLAGS) + 24) >= STALE:
         return REFUSED
     if not suits(state, sendbuf, sends, CONTIGUOUS | ALIGNED):
         return REFUSED

@@ -11,6 +11,7 @@ import numpy as np
 from ..algorithms import TABLE, halves
 from ..schedules import Schedule, owned, share
 from . import reductions
+from .inside import Node
 from .lowering import Vector
 from .reductions import Kernel
 from .table import PLAIN, RECVBUF, SENDBUF, Region, Table
@@ -36,6 +37,8 @@ class Order:
     root : int
     params : tuple of (name, value)
         Of the algorithm.
+    inside : bool
+        Steps inside one of the algorithm's `nodes` go through memory that its ranks share.
     """
 
     collective: str
@@ -46,14 +49,23 @@ class Order:
     accumulate: np.dtype | None = None
     root: int = 0
     params: tuple = ()
+    inside: bool = False
+
+    def members(self, rank: int) -> tuple[int, ...]:
+        """The ranks that a rank shares memory with in this operation."""
+        if not self.inside:
+            return (rank,)
+        return next(tuple(node) for node in dict(self.params)["nodes"] if rank in node)
 
 
 def lower(order: Order, rank: int, size: int) -> Table:
     """The table of one rank."""
-    table = Table()
-    reduce_half, copy_half = halves(
-        order.algorithm, rank, size, order.collective, order.root, **dict(order.params)
-    )
+    table, node = Table(), Node(order.members(rank), rank, order.accumulate or order.dtype, order.op)
+    both = [
+        halves(order.algorithm, member, size, order.collective, order.root, **dict(order.params))
+        for member in node.members
+    ]
+    reduce_half = both[node.me][0]
     blocks, itemsize = reduce_half.blocks, order.dtype.itemsize
     source, final, kept = Region(SENDBUF, 0), Region(RECVBUF, 0), range(blocks)
     if order.collective == "reduce_scatter":
@@ -71,9 +83,10 @@ def lower(order: Order, rank: int, size: int) -> Table:
         result = Vector(table, rank, order.count, itemsize, blocks, source, final)
     else:
         summed = _start(order, table, rank, blocks, source, final)
-        summed.run(reduce_half)
+        node.run(summed, [half for half, _ in both])
         result = _finish(order, summed, reduce_half, final, size)
-    result.run(copy_half)
+    node.run(result, [half for _, half in both])
+    node.close(table)
     if order.collective == "reduce_scatter":
         table.copy(Region(RECVBUF, 0), result.at(kept), result.nbytes(kept))
     else:

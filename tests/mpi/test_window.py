@@ -12,10 +12,10 @@ import pytest
 from mpi4py import MPI
 
 import allreduce
+from allreduce.execute.layout import AREA
 from allreduce.execute.loop import STALE
 from allreduce.execute.reductions import CODES, allowed_ops
 from allreduce.execute.shared import ONE_SHOT, ONE_SLOT
-from allreduce.execute.window import AREA
 
 pytestmark = pytest.mark.mpi
 
@@ -248,6 +248,34 @@ def test_finds_out_again_how_to_publish(comm):
         assert (result == SIZE).all()
         published.append(int(channel.counters[3]))
     assert published[0] < published[1] == STALE > published[2] < published[3]
+
+
+def groups() -> list[str]:
+    """Ways to make nodes of our ranks."""
+    half = SIZE // 2
+    ways = [f"{half}+{SIZE - half}", f"1+{SIZE - 1}", str(SIZE), "+".join("1" * SIZE), f"{half}+{SIZE - half - 1}+1"]
+    return [way for way in dict.fromkeys(ways) if "0" not in way.split("+")]
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "hierarchical_leaders"])
+def test_inside_nodes_through_memory(comm, name):
+    f2, f4, i4 = np.dtype("f2"), np.dtype("f4"), np.dtype("i4")
+    cases = [(f4, "sum"), (i4, "avg"), (f4, "max"), (f2, "sum"), (np.dtype("c8"), "prod"), (BFLOAT16, "avg")]
+    for way, (dtype, op) in product(groups(), cases):
+        for count in (0, 1, SIZE - 1, SIZE + 1, 1000, 300_001):
+            send, result = values(dtype, count, RANK), np.empty(count, dtype)
+            for _ in range(2):
+                allreduce.allreduce(send, result, op, comm=comm, algorithm=f"{name}:nodes={way}")
+                wanted = reference(dtype, op, count)
+                assert everywhere(result.tobytes() == wanted.tobytes()), (way, dtype, op, count)
+            assert np.array_equal(send, values(dtype, count, RANK))
+            allreduce.allreduce(MPI.IN_PLACE, send, op, comm=comm, algorithm=f"{name}:nodes={way}")
+            assert everywhere(send.tobytes() == wanted.tobytes()), (way, dtype, op, count)
+        half = np.full(5, 2048 - RANK, f2)
+        wide = allreduce.allreduce(half, comm=comm, algorithm=f"{name}:nodes={way}", accumulate="f4")
+        assert everywhere((wide == np.float16(2048 * SIZE - SIZE * (SIZE - 1) // 2)).all())
+    plans = [plan for order, plan in comm.engine.channel.plans.items() if order.algorithm == name]
+    assert any(plan.table.signals for plan in plans) == (SIZE > 1)
 
 
 def test_deadline_in_shared_memory():
