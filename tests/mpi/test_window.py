@@ -59,6 +59,13 @@ def reference(dtype: np.dtype, op: str, count: int, seed: int = 0) -> np.ndarray
     return total.astype(dtype)
 
 
+def groups() -> list[str]:
+    """Ways to make nodes of our ranks."""
+    half = SIZE // 2
+    ways = [f"{half}+{SIZE - half}", f"1+{SIZE - 1}", str(SIZE), "+".join("1" * SIZE), f"{half}+{SIZE - half - 1}+1"]
+    return [way for way in dict.fromkeys(ways) if "0" not in way.split("+")]
+
+
 @pytest.mark.parametrize("dtype", CODES, ids=str)
 def test_all_operations_at_all_sizes(comm, dtype):
     counts = {0, 1, SIZE - 1, SIZE, SIZE + 1, 7, 8, 1009, ONE_SHOT // dtype.itemsize + 1}
@@ -162,7 +169,8 @@ def test_special_values_are_the_same_everywhere(comm):
 
 
 def test_stress_random_sizes_and_delays(comm):
-    """Ranks that come late, and sizes on all paths in any order; STRESS=100000 for the long run."""
+    """Ranks that come late, sizes and algorithms on all paths in any order; STRESS=100000 for the long run."""
+    ways = ["node", *(f"hierarchical:nodes={way}" for way in groups())]
     calls = int(os.environ.get("STRESS", "1500"))
     rng, mine = np.random.default_rng(7), np.random.default_rng(RANK + 100)
     most = 1 << 18
@@ -175,7 +183,8 @@ def test_stress_random_sizes_and_delays(comm):
         source[:count] = ramp[:count] + RANK + number % 7
         if mine.random() < 0.02:
             time.sleep(mine.uniform(0, 1e-3))
-        allreduce.allreduce(source[:count], recv[:count], comm=comm, algorithm="node")
+        way = ways[rng.integers(len(ways))] if rng.random() < 0.2 else "node"
+        allreduce.allreduce(source[:count], recv[:count], comm=comm, algorithm=way)
         expected = ramp[:count] * SIZE + SIZE * (SIZE - 1) // 2 + SIZE * (number % 7)
         wrong += np.count_nonzero(recv[:count] != expected)
     assert everywhere(wrong == 0)
@@ -248,13 +257,6 @@ def test_finds_out_again_how_to_publish(comm):
         assert (result == SIZE).all()
         published.append(int(channel.counters[3]))
     assert published[0] < published[1] == STALE > published[2] < published[3]
-
-
-def groups() -> list[str]:
-    """Ways to make nodes of our ranks."""
-    half = SIZE // 2
-    ways = [f"{half}+{SIZE - half}", f"1+{SIZE - 1}", str(SIZE), "+".join("1" * SIZE), f"{half}+{SIZE - half - 1}+1"]
-    return [way for way in dict.fromkeys(ways) if "0" not in way.split("+")]
 
 
 @pytest.mark.parametrize("name", ["hierarchical", "hierarchical_leaders"])
