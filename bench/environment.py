@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,17 @@ def environment(comm: MPI.Intracomm) -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
+        "torch": _version("torch"),
         "revision": _revision(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES)},
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:

@@ -25,8 +25,9 @@ from .timing import Cell, measure
 
 __all__ = ["Sweep", "run"]
 
-#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, and every rank copying its input.
-OTHERS = ("native", "auto", "node", "copy")
+#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, PyTorch's gloo, and every rank copying
+#: its input.
+OTHERS = ("native", "auto", "node", "gloo", "copy")
 #: What the constants of the model are fitted to: short and long messages, many and few bytes added.
 PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
 
@@ -109,6 +110,8 @@ def rows_of(
     calls: dict[str, Any] = {name: partial(allreduce.allreduce, algorithm=name, **wishes) for name in names}
     if "copy" in calls:
         calls["copy"] = lambda send, recv: np.copyto(recv, send)
+    if "gloo" in calls:
+        calls["gloo"] = gloo(comm, sweep.op)
     if mpi_has(dtype) and sweep.op in OPS:
         calls["native"] = partial(comm.Allreduce, op=OPS[sweep.op])
     cells = {
@@ -135,6 +138,15 @@ def rows_of(
         )
         for i, name in enumerate(cells)
     ]  # fmt: skip
+
+
+def gloo(comm: MPI.Intracomm, op: str) -> Any:
+    """The all-reduce of PyTorch, which not everyone has."""
+    try:
+        from .gloo import start
+    except ModuleNotFoundError as error:
+        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
+    return start(comm, op)
 
 
 def alike(array: np.ndarray) -> bool:

@@ -73,11 +73,12 @@ def test_sizes_of_a_sweep():
 
 def test_the_table_of_peers(tmp_path, capsys):
     facts = {"mpi": "An MPI 1.0", "processor": "A CPU", "cores": 2, "kernel": "6", "ranks": 2, "buffers": "private"}
-    rows = [("node", 2e-6, 0.5), ("native", 4e-6, 1.0), ("copy", 1e-6, 0.25)]
+    facts["torch"] = "2.0"
+    rows = [("node", 2e-6, 0.5), ("native", 4e-6, 1.0), ("copy", 1e-6, 0.25), ("gloo", 2e-5, 5)]
     for rewrite in (False, True):
         records = [{"record": "environment", "rewrite": rewrite, **facts}]
         records += [{"record": "row", "nbytes": 64, "algorithm": a, "median": m, "ratio": r} for a, m, r in rows]
         (tmp_path / f"{rewrite}.jsonl").write_text("\n".join(map(json.dumps, records)))
-    assert "| 64 | 0.50 / 0.50 | 2.00 / 2.00 |" in table(tmp_path.glob("*.jsonl"))
+    assert "| 64 | 0.50 / 0.50 | 0.10 / 0.10 | 2.00 / 2.00 |" in table(tmp_path.glob("*.jsonl"))
     assert main(["peers", *map(str, tmp_path.glob("*.jsonl"))]) == 0
     assert "An MPI 1.0" in capsys.readouterr().out
