@@ -7,9 +7,13 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
+import compress
+from compress.codec import Codec
+from compress.doors import DTYPES
+
 from .execute.reductions import BFLOAT16, Kernel, check, python_kernel
 
-__all__ = ["OP_NAMES", "Unsupported", "as_array", "as_op", "as_type", "check_pair", "is_ordered"]
+__all__ = ["OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered"]
 
 
 class Unsupported(TypeError):
@@ -146,6 +150,35 @@ def as_type(accumulate: Any, dtype: np.dtype, op: Any) -> np.dtype | None:
     if op not in ("sum", "avg", "prod"):
         raise ValueError(f"accumulate is for op 'sum', 'avg' and 'prod', not {op!r}")
     return wide
+
+
+def as_codec(codec: Any, dtype: np.dtype, op: Any) -> Codec | None:
+    """The codec of a configuration.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Unknown, or not for the dtype or the operation.
+    """
+    found = None if codec is None else compress.get(codec)
+    if found is not None:
+        if not isinstance(found, Codec):
+            raise TypeError(f"codec must be text such as 'int4:block=32', or a codec, not {codec!r}")
+        check_lossy(found, dtype, op)
+    return found
+
+
+def check_lossy(codec: Any, dtype: np.dtype, op: Any) -> None:
+    """Refuse what codecs and methods cannot reduce.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if dtype.name not in DTYPES:
+        raise TypeError(f"codec {codec} is for {', '.join(DTYPES)}, not {dtype}")
+    if op not in ("sum", "avg"):
+        raise ValueError(f"codec {codec} is for op 'sum' and 'avg', not {op!r}")
 
 
 def as_op(op: Any, dtype: np.dtype) -> str | Kernel:

@@ -10,6 +10,7 @@ from .buffers import OP_NAMES
 from .engine import engine_of
 from .execute.loop import DONE, REFUSED, run
 from .execute.requests import in_flight
+from .methods import as_method, reduce_by
 
 __all__ = ["allgather", "allreduce", "barrier", "bcast", "empty_shared", "reduce", "reduce_scatter"]
 
@@ -22,6 +23,8 @@ def allreduce(
     comm: MPI.Intracomm | None = None,
     algorithm: str = "auto",
     accumulate: Any = None,
+    codec: Any = None,
+    key: str | None = None,
 ) -> Any:
     """Reduce an array over all ranks; every rank gets the result, with the same bits.
 
@@ -43,6 +46,12 @@ def allreduce(
     accumulate : dtype, optional
         A wider type to make sums in, such as "float32" for float16: the reduce half of the messages carries it,
         and the result is rounded once.
+    codec : str, Codec or Method, optional
+        What travels is encoded: "int8", "int4:block=32", "topk:ratio=0.01" and all others of `compress.TABLE`; of
+        floating-point numbers, for "sum" and "avg". With "auto" it goes by messages. A method, such as
+        "feedback(topk:ratio=0.01)", has a memory per tensor; named by text, it is kept with the communicator.
+    key : str, optional
+        The name of the tensor, for a method: the same on all ranks and in all steps.
 
     Returns
     -------
@@ -59,7 +68,7 @@ def allreduce(
     # The shortest way: one look-up, and one call that checks both arrays itself and refuses what is not as before.
     try:
         fast = _world if comm is None else engine_of(comm).channel.fast
-        state = fast[sendbuf.dtype, sendbuf.size, op, algorithm, accumulate]
+        state = fast[sendbuf.dtype, sendbuf.size, op, algorithm, accumulate, codec]
     except (KeyError, AttributeError, TypeError):
         state = 0
     if state and recvbuf is not None and not in_flight:
@@ -69,17 +78,19 @@ def allreduce(
         if code != REFUSED:
             engine_of(comm).resume(state, code, sendbuf, recvbuf)
             return recvbuf
-    return _allreduce(sendbuf, recvbuf, op, comm, algorithm, accumulate)
+    return _allreduce(sendbuf, recvbuf, op, comm, algorithm, accumulate, codec, key)
 
 
 #: The plans of MPI.COMM_WORLD by the arguments of the call, once there are some.
 _world: dict[tuple, int] = {}
 
 
-def _allreduce(sendbuf: Any, recvbuf: Any, op: Any, comm: Any, algorithm: Any, accumulate: Any) -> Any:
+def _allreduce(
+    sendbuf: Any, recvbuf: Any, op: Any, comm: Any, algorithm: Any, accumulate: Any, codec: Any, key: str | None
+) -> Any:
     """Bring the arguments into the form that the shortest way knows, or take the long one."""
     global _world
-    wishes = {"comm": comm, "algorithm": algorithm, "accumulate": accumulate}
+    wishes = {"comm": comm, "algorithm": algorithm, "accumulate": accumulate, "codec": codec, "key": key}
     if sendbuf is MPI.IN_PLACE and recvbuf is not None:
         return allreduce(recvbuf, recvbuf, op, **wishes)
     if type(op) is MPI.Op and op.handle in OP_NAMES:
@@ -89,10 +100,14 @@ def _allreduce(sendbuf: Any, recvbuf: Any, op: Any, comm: Any, algorithm: Any, a
     engine = engine_of(comm)
     if comm is None:
         _world = engine.channel.fast
-    key: tuple = ()
-    if isinstance(sendbuf, np.ndarray) and isinstance(op, Hashable) and isinstance(accumulate, Hashable):
-        key = (sendbuf.dtype, sendbuf.size, op, algorithm, accumulate)
-    return engine.blocking("allreduce", sendbuf, recvbuf, key, op=op, algorithm=algorithm, accumulate=accumulate)
+    method = as_method(engine, codec)
+    if method is not None:
+        return reduce_by(method, engine, sendbuf, recvbuf, op, algorithm, accumulate, key)
+    call: tuple = ()
+    if isinstance(sendbuf, np.ndarray) and all(isinstance(wish, Hashable) for wish in (op, accumulate, codec)):
+        call = (sendbuf.dtype, sendbuf.size, op, algorithm, accumulate, codec)
+    asked = {"op": op, "algorithm": algorithm, "accumulate": accumulate, "codec": codec}
+    return engine.blocking("allreduce", sendbuf, recvbuf, call, **asked)
 
 
 def reduce_scatter(
@@ -133,13 +148,14 @@ def reduce(
     comm: MPI.Intracomm | None = None,
     algorithm: str = "auto",
     accumulate: Any = None,
+    codec: Any = None,
 ) -> Any:
     """Reduce an array over all ranks; the root gets the result, the others None.
 
     Parameters are those of `allreduce`; `recvbuf` only matters at the root. Operations that do not commute need
-    root 0.
+    root 0. No codec has a memory here.
     """
-    wishes = {"op": op, "algorithm": algorithm, "accumulate": accumulate, "root": root}
+    wishes = {"op": op, "algorithm": algorithm, "accumulate": accumulate, "root": root, "codec": codec}
     return engine_of(comm).blocking("reduce", sendbuf, recvbuf, **wishes)
 
 

@@ -87,7 +87,7 @@ class Communicator(MPI.Intracomm):
         """Reduce over all ranks, the result on each; as `MPI.Comm.Allreduce`."""
         key: tuple = ()
         try:
-            key = (recvbuf.dtype, recvbuf.size, OP_NAMES[op.handle], self.algorithm, None)
+            key = (recvbuf.dtype, recvbuf.size, OP_NAMES[op.handle], self.algorithm, None, None)
             state = self.engine.channel.fast.get(key)
         except (AttributeError, KeyError, TypeError):
             key, state = (), None

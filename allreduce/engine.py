@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from compress.method import Method
+
 from .algorithms import TABLE, parse, supporting
-from .buffers import Unsupported, as_array, as_op, as_type, check_pair, is_ordered
+from .buffers import Unsupported, as_array, as_codec, as_op, as_type, check_pair, is_ordered
 from .costs import estimate
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
@@ -46,6 +48,8 @@ class Engine:
         self.handle = comm.handle
         self.quick = library() is not None and not threads_need_lock() and loop.reads_arrays()
         self._nodes: tuple[tuple[int, ...], ...] = ()
+        #: methods by their configuration
+        self.methods: dict[str, Method] = {}
 
     def blocking(self, collective: str, sendbuf: Any, recvbuf: Any, key: tuple = (), **wishes: Any) -> Any:
         """Run a collective and return its result; remember it under the key of the call."""
@@ -68,10 +72,13 @@ class Engine:
         algorithm: str = "native",
         accumulate: Any = None,
         root: int = 0,
+        codec: Any = None,
     ) -> Any:
         """MPI's own collective, on the private duplicate."""
         if accumulate is not None:
             raise ValueError("algorithm 'native' cannot accumulate in another type")
+        if codec is not None:
+            raise ValueError(f"algorithm 'native' cannot use codec {codec}")
         channel = self.channel
         channel.check()
         send, recv, result = ARRAYS[collective](sendbuf, recvbuf, channel.rank, channel.size, _root(root, channel.size))
@@ -118,6 +125,7 @@ class Engine:
         algorithm: str = "auto",
         accumulate: Any = None,
         root: int = 0,
+        codec: Any = None,
         alone: bool = False,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
@@ -141,13 +149,16 @@ class Engine:
             kernel = as_op(op, dtype)
             wide = as_type(accumulate, dtype, kernel)
         ordered = collective not in ("allgather", "bcast") and is_ordered(op)
+        codec = as_codec(codec, wide or dtype, kernel)
+        nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
-        here = alone and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
-        key, params = self.algorithm(algorithm, collective, count * (wide or dtype).itemsize, ordered, here, params)
+        named = isinstance(kernel, str) and dtype in CODES
+        here = alone and codec is None and named and (wide is None or half_wide)
+        key, params = self.algorithm(algorithm, collective, nbytes, ordered, here, params)
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
-        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())))
-        if alone and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
+        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec)
+        if alone and codec is None and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
             order = replace(order, inside=self.share_memory(params.get("nodes", ())))
         return channel.plan(order), (send, recv), result
 
@@ -160,7 +171,7 @@ class Engine:
         if name == NODE and not (here and together):
             raise ValueError(
                 "algorithm 'node' is for blocking calls of named operations on ranks of one node, in types of 64 bits "
-                "at most, with an MPI that we can call directly"
+                "at most, without a codec, with an MPI that we can call directly"
             )
         if name == NODE or (name == "auto" and here and together and not ordered):
             return NODE, {}

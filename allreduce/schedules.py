@@ -17,7 +17,7 @@ from typing import NamedTuple
 __all__ = [
     "Recv", "Schedule", "Send", "Step",
     "beside", "cut", "fold", "folded", "idle", "mirror", "owned", "padded", "pipelined", "ranges", "refine",
-    "relabel", "share", "sums", "then", "within",
+    "relabel", "share", "sums", "then", "unfolded", "within",
 ]  # fmt: skip
 
 
@@ -193,3 +193,9 @@ def folded(core: Callable[[int, int], Schedule], rank: int, size: int, members: 
         inner = idle(inner)
     leaders = within(inner, lambda i: cut(size, members, i), range(inner.blocks), inner.blocks)
     return then(fold(rank, size, members), leaders)
+
+
+def unfolded(whole: Schedule, first: Schedule) -> tuple[Schedule, Schedule]:
+    """Part an all-reduce where copying begins: after the last add of rank 0, whose schedule is `first`."""
+    end = max((t + 1 for t, step in enumerate(first.steps) for m in step if isinstance(m, Recv) and m.add), default=0)
+    return whole._replace(steps=whole.steps[:end]), whole._replace(steps=whole.steps[end:])

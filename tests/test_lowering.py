@@ -14,7 +14,7 @@ from allreduce.algorithms import TABLE, parse, supporting
 from allreduce.execute import lowering, reductions
 from allreduce.execute.plan import Order, lower
 from allreduce.execute.reductions import BFLOAT16
-from allreduce.execute.table import CALL, COLUMNS, COPY, PLAIN, RECV, SEND, WAIT
+from allreduce.execute.table import CALL, COLUMNS, COPY, HEAD, PLAIN, RECV, SEND, WAIT
 
 I64 = np.dtype("q")
 
@@ -29,9 +29,10 @@ class Player:
         assert self.rows.shape == (len(self.table.rows), COLUMNS) and self.rows.dtype == np.int64
         room = np.zeros(self.table.scratch + 64, np.uint8)
         self.memory = [send, recv, room[-room.ctypes.data % 64 :][: self.table.scratch]]
-        self.sizes = kernel_sizes(order)
+        self.order = order
         self.pending = {}  # request -> (kind, peer, place, number of the message)
         self.seen = defaultdict(int)  # messages asked for, per peer
+        self.varying = set()  # requests of messages that may be shorter
         self.pc = 0
 
     def place(self, buffer, offset, nbytes):
@@ -48,14 +49,16 @@ class Player:
                 verb = "receives from" if kind == RECV else "sends to"
                 raise AssertionError(f"rank {self.rank}, row {self.pc}: touches what it still {verb} {peer}")
 
-    def post(self, kind, peer, buffer, offset, nbytes, request):
+    def post(self, kind, peer, buffer, offset, nbytes, request, varies):
         assert nbytes > 0 and request not in self.pending and 0 <= request < self.table.requests
         assert peer != self.rank and buffer != PLAIN
         place = self.place(buffer, offset, nbytes)
         self.guard(place, writes=kind == RECV)
         self.pending[request] = kind, peer, place, self.seen[peer]
+        self.varying = (self.varying | {request}) if varies else (self.varying - {request})
         if kind == SEND:
-            self.mail[self.rank, peer].append(place[2].copy())
+            length = HEAD + int.from_bytes(place[2][:HEAD].tobytes(), "little") if varies else nbytes
+            self.mail[self.rank, peer].append(place[2][:length].copy())
         else:
             self.seen[peer] += 1
 
@@ -69,8 +72,9 @@ class Player:
             kind, peer, (_, nbytes, memory), number = self.pending.pop(request)
             if kind == RECV:
                 letter = self.mail[peer, self.rank][number]
-                assert len(letter) == nbytes, f"rank {self.rank} expects {nbytes} bytes from {peer}, gets {len(letter)}"
-                memory[:] = letter
+                fits = len(letter) == nbytes or (len(letter) < nbytes and request in self.varying)
+                assert fits, f"rank {self.rank} expects {nbytes} bytes from {peer}, gets {len(letter)}"
+                memory[: len(letter)] = letter
         return True
 
     def copy(self, to, to_offset, from_, from_offset, nbytes):
@@ -84,17 +88,22 @@ class Player:
 
     def apply(self, kernel, *columns):
         kernel = self.table.kernels[kernel]
-        sizes = next(sizes for known, sizes in self.sizes if known == kernel)
-        *columns, count = columns[:7]
+        *columns, count, number = columns[:8]
+        sizes = self.sizes(kernel, count)
         places = []
         for i, (buffer, offset) in enumerate(zip(columns[::2], columns[1::2])):
             if buffer == PLAIN:
                 places.append(offset)
                 continue
-            place = self.place(buffer, offset, count * sizes[min(i, 1)])
+            place = self.place(buffer, offset, sizes[i])
             self.guard(place, writes=i == 0)
             places.append(place[0])
-        kernel.call(*places, count)
+        kernel.call(*places, count, number)
+
+    def sizes(self, kernel, count):
+        """Bytes of out, a and b."""
+        out, operand = next(sizes for known, sizes in kernel_sizes(self.order) if known == kernel)
+        return count * out, count * operand, count * operand
 
     def advance(self):
         """Go on until the end, or until something has not come; whether anything was done."""
@@ -104,7 +113,7 @@ class Player:
             if kind == WAIT and not self.wait(*columns[:2]):
                 break
             if kind in (SEND, RECV):
-                self.post(kind, *columns[:5])
+                self.post(kind, *columns[:6])
             elif kind == COPY:
                 self.copy(*columns[:5])
             elif kind == CALL:
@@ -127,11 +136,11 @@ def kernel_sizes(order):
     return sizes
 
 
-def play(order, sends, recvs, reverse=False):
+def play(order, sends, recvs, reverse=False, player=Player):
     """Run all ranks' tables; ranks take turns in either order."""
     size, mail = len(sends), defaultdict(list)
     as_bytes = [[x.reshape(-1).view(np.uint8) for x in pair] for pair in zip(sends, recvs)]
-    players = [Player(order, rank, size, *pair, mail) for rank, pair in enumerate(as_bytes)]
+    players = [player(order, rank, size, *pair, mail) for rank, pair in enumerate(as_bytes)]
     while any([player.advance() for player in (players[::-1] if reverse else players)]):
         pass
     for player in players:

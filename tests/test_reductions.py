@@ -54,7 +54,7 @@ def numbers(dtype, count, rng):
 
 
 def call(kernel, out, a, b, count):
-    kernel.call(out.ctypes.data, a.ctypes.data, b if isinstance(b, int) else b.ctypes.data, count)
+    kernel.call(out.ctypes.data, a.ctypes.data, b if isinstance(b, int) else b.ctypes.data, count, 0)
     return out
 
 

@@ -5,7 +5,7 @@ from inspect import signature
 from math import prod
 from typing import Any, NamedTuple
 
-from ..schedules import Schedule, mirror, then, within
+from ..schedules import Schedule, mirror, then, unfolded, within
 from .bine import bine
 from .circulant import circulant
 from .direct import direct, one_shot, star
@@ -30,7 +30,7 @@ class Algorithm(NamedTuple):
         A half (a reduce-scatter or a reduce, to be followed by its mirror), or the whole all-reduce.
     owner : str
         Where the blocks rest after the half. "rank": share r on rank r. "root": all on rank 0. "some": each on
-        some rank, see `schedules.owned`. "all": on every rank, for there is no half.
+        some rank, see `schedules.owned`. "all": on every rank that was not folded away, for there is no half.
     ordered : bool
         Contributions are combined in rank order, so that an operation need not commute.
     symmetric : bool
@@ -192,7 +192,10 @@ CHECKS: dict[str, Callable[[str, int, Any], None]] = {
 def halves(
     name: str, rank: int, size: int, collective: str = "allreduce", root: int = 0, **params: Any
 ) -> tuple[Schedule, Schedule]:
-    """The reduce half and the copy half of a collective on one rank; one of them may be empty."""
+    """The reduce half and the copy half of a collective on one rank; one of them may be empty.
+
+    In between, a finished block is held by those ranks that do not receive it in the copy half.
+    """
     if size < 1 or not 0 <= rank < size or not 0 <= root < size:
         raise ValueError(f"expected 0 <= rank, root < size, not rank {rank}, root {root}, size {size}")
     key, params = parse(name, size, collective, **params)
@@ -204,7 +207,7 @@ def halves(
         half = within(half, lambda peer: (peer + root) % size, range(half.blocks), half.blocks)
     nothing = Schedule(half.blocks, ())
     if algorithm.owner == "all":
-        return half, nothing
+        return unfolded(half, algorithm.function(0, size, **params))
     return (
         nothing if collective in ("allgather", "bcast") else half,
         nothing if collective in ("reduce_scatter", "reduce") else mirror(half),

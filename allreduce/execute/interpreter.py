@@ -13,9 +13,12 @@ from mpi4py import MPI
 
 from .loop import AGAIN, DONE, SLICE
 from .reductions import Kernel
-from .table import CALL, COPY, RECV, SEND, WAIT
+from .table import CALL, COPY, HEAD, RECV, SEND, WAIT
 
 __all__ = ["HostMemory", "Interpreter"]
+
+#: A buffer and an offset in it.
+Place = tuple[int, int]
 
 
 class HostMemory:
@@ -28,26 +31,32 @@ class HostMemory:
     kernels : sequence of Kernel
     comm : MPI.Comm
     tag : int
+    number : int
+        Of the operation, for kernels that draw random numbers.
     """
 
-    def __init__(self, bases: Sequence[int], kernels: Sequence[Kernel], comm: MPI.Comm, tag: int) -> None:
+    def __init__(self, bases: Sequence[int], kernels: Sequence[Kernel], comm: MPI.Comm, tag: int, number: int) -> None:
         self.bases, self.kernels, self.comm, self.tag = (*bases, 0), kernels, comm, tag
+        self.number = number
 
     def at(self, buffer: int, offset: int) -> int:
         """The address of a place; of a PLAIN number, the number."""
         return self.bases[buffer] + offset
 
-    def post(self, kind: int, peer: int, buffer: int, offset: int, nbytes: int) -> MPI.Request:
-        message = [MPI.memory.fromaddress(self.at(buffer, offset), nbytes), MPI.BYTE]
+    def post(self, kind: int, peer: int, buffer: int, offset: int, nbytes: int, varies: int) -> MPI.Request:
+        memory = MPI.memory.fromaddress(self.at(buffer, offset), nbytes)
+        if varies and kind == SEND:
+            memory = memory[: HEAD + int.from_bytes(memory[:HEAD].tobytes(), "little")]
+        message = [memory, MPI.BYTE]
         return (self.comm.Isend if kind == SEND else self.comm.Irecv)(message, peer, self.tag)
 
-    def copy(self, to: tuple[int, int], from_: tuple[int, int], nbytes: int) -> None:
+    def copy(self, to: Place, from_: Place, nbytes: int) -> None:
         target, origin = self.at(*to), self.at(*from_)
         if target != origin:
             MPI.memory.fromaddress(target, nbytes)[:] = MPI.memory.fromaddress(origin, nbytes)
 
-    def apply(self, kernel: int, out: tuple[int, int], a: tuple[int, int], b: tuple[int, int], count: int) -> None:
-        self.kernels[kernel].call(self.at(*out), self.at(*a), self.at(*b), count)
+    def apply(self, kernel: int, out: Place, a: Place, b: Place, count: int, number: int) -> None:
+        self.kernels[kernel].call(self.at(*out), self.at(*a), self.at(*b), count, self.number + number)
 
 
 class Interpreter:
@@ -70,11 +79,11 @@ class Interpreter:
         while self.pc < len(self.rows):
             kind, _, *r = self.rows[self.pc].tolist()
             if kind in (SEND, RECV):
-                self.requests[r[4]] = self.memory.post(kind, r[0], r[1], r[2], r[3])
+                self.requests[r[4]] = self.memory.post(kind, r[0], r[1], r[2], r[3], r[5])
             elif kind == COPY:
                 self.memory.copy((r[0], r[1]), (r[2], r[3]), r[4])
             elif kind == CALL:
-                self.memory.apply(r[0], (r[1], r[2]), (r[3], r[4]), (r[5], r[6]), r[7])
+                self.memory.apply(r[0], (r[1], r[2]), (r[3], r[4]), (r[5], r[6]), r[7], r[8])
             elif kind == WAIT and not self.wait([self.requests[i] for i in range(r[0], r[1])], patient):
                 return AGAIN
             self.pc += 1

@@ -23,7 +23,24 @@ from .machine import (
     stream_fence,
     stream_line,
 )
-from .table import AGREE, AWAIT, CALL, COLUMNS, COPY, END, FUSE, HELLO, PEERS, PUT, RECV, SEND, SIGNAL, WAIT
+from .table import (
+    AGREE,
+    AWAIT,
+    CALL,
+    COLUMNS,
+    COPY,
+    END,
+    FUSE,
+    HELLO,
+    MOST_OPERATIONS,
+    OPERATION,
+    PEERS,
+    PUT,
+    RECV,
+    SEND,
+    SIGNAL,
+    WAIT,
+)  # fmt: skip
 
 __all__ = ["AGAIN", "DONE", "ERROR", "REFUSED", "WORDS", "advance", "arm", "prepare", "reads_arrays", "run"]
 
@@ -35,8 +52,8 @@ DONE, AGAIN, ERROR, REFUSED = range(4)
     PC, ROWS, TABLE, BASES, KERNELS, REQUESTS, REQUEST_SIZE, COMM, BYTE, FLAG, STATUS,
     ISEND, IRECV, TEST, WTIME, MEMCPY, YIELD, TAG, TAG_LIMIT, COUNTERS, BUSY, CODE, SPIN, SINCE,
     SEND_COUNT, RECV_COUNT, ITEMSIZE, DTYPE, NDARRAY, RANK, SIZE, SIGNALS, EPOCH, SHARED, PARTS, MODE, PUBLISHED,
-    FLAGS, WORDS,
-) = range(39)  # fmt: skip
+    FLAGS, NUMBER, WORDS,
+) = range(40)  # fmt: skip
 
 #: Fruitless polls between looks at the clock, and the longest time away from the caller in nanoseconds.
 CLOCK, SLICE = 256, 100_000_000
@@ -202,7 +219,8 @@ def advance(state: int, patient: int) -> int:
                 call(get(state, MEMCPY), (to, from_, load64(row + 48)))
         elif kind == CALL:
             kernel = load64(get(state, KERNELS) + 8 * load64(row + 16))
-            call(kernel, (place(state, row, 3), place(state, row, 5), place(state, row, 7), load64(row + 72)))
+            number = load64(row + 80) + get(state, NUMBER)
+            call(kernel, (place(state, row, 3), place(state, row, 5), place(state, row, 7), load64(row + 72), number))
         elif kind == SIGNAL:
             store_release(place(state, row, 2), get(state, EPOCH) + load64(row + 32))
         elif kind == AWAIT:
@@ -239,6 +257,7 @@ def arm(state: int, sendbuf: int, recvbuf: int) -> None:
     put(state, PC, 0)
     counters = get(state, COUNTERS)
     put(state, TAG, load64(counters) % get(state, TAG_LIMIT))
+    put(state, NUMBER, load64(counters) % MOST_OPERATIONS * OPERATION)
     store64(counters, load64(counters) + 1)
     if get(state, SIGNALS) == 0:
         return

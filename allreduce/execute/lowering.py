@@ -70,6 +70,10 @@ class Vector:
     def nbytes(self, blocks: range) -> int:
         return self.offset(blocks.stop) - self.offset(blocks.start)
 
+    def length(self, blocks: range) -> int:
+        """Bytes of the message that brings these blocks."""
+        return self.nbytes(blocks)
+
     def elements_of(self, nbytes: int) -> int:
         """For the kernel."""
         return nbytes // self.itemsize * self.elements
@@ -113,8 +117,12 @@ class Vector:
 
     def packs(self, group: list) -> int:
         """The bytes of messages that travel as one, or 0."""
-        total = sum(self.nbytes(m.blocks) for m in group)
+        total = sum(self.length(m.blocks) for m in group)
         return total if len(group) > 1 and total <= PACK else 0
+
+    def post(self, kind: int, peer: int, region: Region, blocks: range) -> list[Posted]:
+        """Send or receive what brings these blocks."""
+        return self.table.post(kind, peer, region, self.length(blocks), self.piece)
 
     def post_recvs(self, group: list[Recv]) -> list[tuple[Recv, Term]]:
         """Post what comes from one peer, into boxes if it is to be added or comes packed."""
@@ -123,12 +131,12 @@ class Vector:
             box = self.table.box(total)
             posted = self.table.post(RECV, peer, box, total, self.piece)
         for m in group:
-            nbytes = self.nbytes(m.blocks)
+            nbytes = self.length(m.blocks)
             if total:
                 region, start = box.after(start), start + nbytes
             else:
                 region = self.table.box(nbytes) if m.add else self.home(m.blocks)
-                posted = self.table.post(RECV, peer, region, nbytes, self.piece)
+                posted = self.post(RECV, peer, region, m.blocks)
             arriving.append((m, Term(peer, region, posted)))
         return arriving
 
@@ -136,8 +144,7 @@ class Vector:
         """Post what goes to one peer."""
         peer, total = group[0].peer, self.packs(group)
         if not total:
-            posts = (self.table.post(SEND, peer, places[m.blocks], self.nbytes(m.blocks), self.piece) for m in group)
-            return [piece for pieces in posts for piece in pieces]
+            return [piece for m in group for piece in self.post(SEND, peer, places[m.blocks], m.blocks)]
         box, start = self.table.box(total), 0
         for m in group:
             self.table.copy(box.after(start), places[m.blocks], self.nbytes(m.blocks))
@@ -157,8 +164,8 @@ class Vector:
             terms = [Term(self.rank, self.at(blocks), [])]
             for i in which:
                 m, term = arriving[i]
-                start = self.offset(blocks.start) - self.offset(m.blocks.start)
-                terms.append(term._replace(region=term.region.after(start)))
+                before = self.length(range(m.blocks.start, blocks.start))
+                terms.append(term._replace(region=term.region.after(before)))
             self.add_up(blocks, sorted(terms), leaving)
             self.written(blocks)
 

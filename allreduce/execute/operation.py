@@ -13,7 +13,7 @@ from .interpreter import HostMemory, Interpreter
 from .layout import MODE_WORD
 from .loop import DONE, ERROR
 from .mpi_abi import handle, library, tag_limit, threads_need_lock
-from .table import LINE, PEERS, RECV, SCRATCH, SEND, WAIT
+from .table import LINE, MOST_OPERATIONS, OPERATION, PEERS, RECV, SCRATCH, SEND, WAIT
 
 if TYPE_CHECKING:
     from .channel import Plan
@@ -187,10 +187,12 @@ class Interpreted(Operation):
 
     def _start(self, sendbuf: int, recvbuf: int) -> None:
         channel, table = self.plan.channel, self.plan.table
-        tag = int(channel.counters[0]) % tag_limit()
+        begun = int(channel.counters[0])
         channel.counters[0] += 1
         self.scratch.busy[0] = 1
-        memory = HostMemory((sendbuf, recvbuf, self.scratch.address), table.kernels, channel.comm, tag)
+        bases = sendbuf, recvbuf, self.scratch.address
+        number = begun % MOST_OPERATIONS * OPERATION
+        memory = HostMemory(bases, table.kernels, channel.comm, begun % tag_limit(), number)
         self.interpreter = Interpreter(self.plan.rows, memory)
 
     def advance(self, patient: bool) -> int:

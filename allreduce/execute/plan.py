@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compress.codec import Codec
+
 from ..algorithms import TABLE, halves
-from ..schedules import Schedule, owned, share
+from ..schedules import Schedule, mirror, owned, share
 from . import reductions
+from .coded import Coded, speakers
 from .inside import Node
 from .lowering import Vector
 from .reductions import Kernel
 from .table import PLAIN, RECVBUF, SENDBUF, Region, Table
+from .wire import Wire
 
 __all__ = ["Order", "lower"]
 
@@ -37,6 +41,8 @@ class Order:
     root : int
     params : tuple of (name, value)
         Of the algorithm.
+    codec : Codec or None
+        What travels is encoded with; of an all-reduce or a reduce, for a sum or an average.
     inside : bool
         Steps inside one of the algorithm's `nodes` go through memory that its ranks share.
     """
@@ -49,6 +55,7 @@ class Order:
     accumulate: np.dtype | None = None
     root: int = 0
     params: tuple = ()
+    codec: Codec | None = None
     inside: bool = False
 
     def members(self, rank: int) -> tuple[int, ...]:
@@ -61,11 +68,9 @@ class Order:
 def lower(order: Order, rank: int, size: int) -> Table:
     """The table of one rank."""
     table, node = Table(), Node(order.members(rank), rank, order.accumulate or order.dtype, order.op)
-    both = [
-        halves(order.algorithm, member, size, order.collective, order.root, **dict(order.params))
-        for member in node.members
-    ]
-    reduce_half = both[node.me][0]
+    both = [_halves(order, member, size) for member in node.members]
+    reduce_half, copy_half = both[node.me]
+    copies = [half for _, half in both]
     blocks, itemsize = reduce_half.blocks, order.dtype.itemsize
     source, final, kept = Region(SENDBUF, 0), Region(RECVBUF, 0), range(blocks)
     if order.collective == "reduce_scatter":
@@ -82,10 +87,15 @@ def lower(order: Order, rank: int, size: int) -> Table:
     if order.collective in ("allgather", "bcast"):
         result = Vector(table, rank, order.count, itemsize, blocks, source, final)
     else:
-        summed = _start(order, table, rank, blocks, source, final)
+        summed = _start(order, table, rank, size, reduce_half, source, final)
         node.run(summed, [half for half, _ in both])
-        result = _finish(order, summed, reduce_half, final, size)
-    node.run(result, [half for _, half in both])
+        held = owned(mirror(copy_half) if TABLE[order.algorithm].owner == "all" else reduce_half)
+        _average(order, summed, held, size)
+        if isinstance(summed, Coded):
+            summed.spread(copy_half, held)
+            copies, held = [Schedule(blocks, ())], [kept]
+        result = _rounded(order, summed, held, final)
+    node.run(result, copies)
     node.close(table)
     if order.collective == "reduce_scatter":
         table.copy(Region(RECVBUF, 0), result.at(kept), result.nbytes(kept))
@@ -94,7 +104,13 @@ def lower(order: Order, rank: int, size: int) -> Table:
     return table
 
 
-def _start(order: Order, table: Table, rank: int, blocks: int, source: Region, final: Region) -> Vector:
+def _halves(order: Order, rank: int, size: int) -> tuple[Schedule, Schedule]:
+    return halves(order.algorithm, rank, size, order.collective, order.root, **dict(order.params))
+
+
+def _start(
+    order: Order, table: Table, rank: int, size: int, half: Schedule, source: Region, final: Region
+) -> Vector:
     """The vector to be summed up, in the type that sums are made in."""
     wide = order.accumulate or order.dtype
     kernel, elements = (reductions.reduction(wide, order.op)) if isinstance(order.op, str) else (order.op, 1)
@@ -102,23 +118,34 @@ def _start(order: Order, table: Table, rank: int, blocks: int, source: Region, f
         room = table.keep(order.count * wide.itemsize)
         table.apply(reductions.cast(wide, order.dtype), room, source, Region(PLAIN, 0), order.count)
         source = final = room
-    return Vector(table, rank, order.count, wide.itemsize, blocks, source, final, kernel, elements)
+    if order.codec is not None:
+        wire = Wire(order.codec, wide, order.count, half.blocks, size)
+        names = [rank] * len(half.steps)
+        if order.codec.random and TABLE[order.algorithm].owner == "all":
+            names = speakers([_halves(order, r, size)[0] for r in range(size)], rank)
+        return Coded(table, rank, order.count, wide.itemsize, source, final, kernel, wire, names)
+    return Vector(table, rank, order.count, wide.itemsize, half.blocks, source, final, kernel, elements)
 
 
-def _finish(order: Order, summed: Vector, half: Schedule, final: Region, size: int) -> Vector:
-    """At the owners: divide an average, round to the type asked for; from then on bits are only copied."""
-    table, dtype = summed.table, order.accumulate or order.dtype
-    mine = [range(half.blocks)] if TABLE[order.algorithm].owner == "all" else owned(half)
-    if order.op == "avg" and size > 1:
-        kernel, elements = reductions.divide(dtype)
-        for run in mine:
-            count = summed.nbytes(run) // summed.itemsize * elements
-            table.apply(kernel, summed.home(run), summed.at(run), Region(PLAIN, size), count)
-            summed.written(run)
-    if dtype == order.dtype:
+def _average(order: Order, summed: Vector, held: list[range], size: int) -> None:
+    """Divide, where a block is finished; from then on bits are only copied."""
+    if order.op != "avg" or size == 1:
+        return
+    kernel, elements = reductions.divide(order.accumulate or order.dtype)
+    for run in held:
+        count = summed.nbytes(run) // summed.itemsize * elements
+        summed.table.apply(kernel, summed.home(run), summed.at(run), Region(PLAIN, size), count)
+        summed.written(run)
+
+
+def _rounded(order: Order, summed: Vector, held: list[range], final: Region) -> Vector:
+    """The vector in the type asked for."""
+    wide = order.accumulate or order.dtype
+    if wide == order.dtype:
         return summed
-    result = Vector(table, summed.rank, order.count, order.dtype.itemsize, summed.blocks, final, final)
-    for run in mine:
+    result = Vector(summed.table, summed.rank, order.count, order.dtype.itemsize, summed.blocks, final, final)
+    for run in held:
         count = summed.nbytes(run) // summed.itemsize
-        table.apply(reductions.cast(order.dtype, dtype), result.home(run), summed.home(run), Region(PLAIN, 0), count)
+        kernel = reductions.cast(order.dtype, wide)
+        summed.table.apply(kernel, result.home(run), summed.home(run), Region(PLAIN, 0), count)
     return result

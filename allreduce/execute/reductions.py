@@ -2,7 +2,8 @@
 
 All are bitwise commutative, so that ranks adding the same values get the same bits: -0 < +0 in min and max, NaN
 wins everywhere, and there is one NaN. Half precision is computed in float32 and rounded once. A kernel has the C
-signature (out, a, b, count), addresses and a count of elements; out may be a or b. It is compiled on first use.
+signature (out, a, b, count, step), addresses, a count of elements and a number that only codecs mind; out may be a
+or b. It is compiled on first use.
 """
 
 import ctypes
@@ -27,7 +28,7 @@ from .machine import (
     pointer,
 )
 
-__all__ = ["OPS", "Kernel", "cast", "check", "divide", "fused", "python_kernel", "reduction"]
+__all__ = ["OPS", "Kernel", "cast", "check", "divide", "fused", "python_kernel", "reduction", "view"]
 
 OPS = ("sum", "prod", "min", "max", "avg", "land", "lor", "lxor", "band", "bor", "bxor")
 SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR = range(len(OPS))
@@ -44,10 +45,10 @@ LONG = (np.dtype(np.longdouble), np.dtype(np.clongdouble))
 
 
 class Kernel(NamedTuple):
-    """A function (out, a, b, count) on addresses."""
+    """A function (out, a, b, count, step) on addresses."""
 
     address: int  # 0 for one that only Python can call
-    call: Callable[[int, int, int, int], Any]
+    call: Callable[[int, int, int, int, int], Any]
 
 
 def check(dtype: np.dtype, op: str) -> None:
@@ -95,7 +96,7 @@ def reduction(dtype: np.dtype, op: str) -> tuple[Kernel, int]:
 def divide(dtype: np.dtype) -> tuple[Kernel, int]:
     """out = a / b where b is the plain number of ranks: true division, of integers rounded down as NumPy's //."""
     if dtype in LONG:
-        return Kernel(0, lambda out, a, b, n: np.divide(_view(a, n, dtype), b, out=_view(out, n, dtype))), 1
+        return Kernel(0, lambda out, a, b, n, step: np.divide(view(a, n, dtype), b, out=view(out, n, dtype))), 1
     if dtype.kind == "c":
         return _divide(CODES.index(np.dtype(f"f{dtype.itemsize // 2}"))), 2
     return _divide(CODES.index(dtype)), 1
@@ -109,14 +110,15 @@ def cast(to: np.dtype, from_: np.dtype) -> Kernel:
 def python_kernel(dtype: np.dtype, function: Callable[[np.ndarray, np.ndarray], Any]) -> Kernel:
     """A kernel from a Python function of two arrays."""
 
-    def call(out: int, a: int, b: int, n: int) -> None:
+    def call(out: int, a: int, b: int, n: int, step: int) -> None:
         # the result may share memory with a or b only after it is complete
-        _view(out, n, dtype)[...] = function(_view(a, n, dtype), _view(b, n, dtype))
+        view(out, n, dtype)[...] = function(view(a, n, dtype), view(b, n, dtype))
 
     return Kernel(0, call)
 
 
-def _view(address: int, count: int, dtype: np.dtype) -> np.ndarray:
+def view(address: int, count: int, dtype: np.dtype) -> np.ndarray:
+    """The elements at an address, for Python."""
     memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     return np.frombuffer(memory, dtype=dtype)
 
@@ -230,7 +232,7 @@ COMBINE: dict[tuple[int, str], Callable] = {
 #: The sum of truths is "any", their product "all".
 OF_BOOLEANS = {SUM: LOR, PROD: LAND, MIN: LAND, MAX: LOR, BAND: LAND, BOR: LOR, BXOR: LXOR}
 
-SIGNATURE = "void(int64, int64, int64, int64)"
+SIGNATURE = "void(int64, int64, int64, int64, int64)"
 
 
 def _compiled(function: Callable, signature: str = SIGNATURE) -> Kernel:
@@ -244,7 +246,7 @@ def _binary(code: int, op: int) -> Kernel:
     if code == BOOL_CODE:
         op = OF_BOOLEANS.get(op, op)
 
-    def kernel(out: int, a: int, b: int, count: int) -> None:
+    def kernel(out: int, a: int, b: int, count: int, step: int) -> None:
         x, y, z = _stored(code, a, count), _stored(code, b, count), _stored(code, out, count)
         # written out, because a loop whose output may be its input is not vectorised
         if out == a:
@@ -311,7 +313,7 @@ def _fused(code: int, op: int, mean: int) -> Kernel:
                 for i in range(length):
                     w[start + i] = z[start + i]
 
-    return _compiled(kernel, "void(int64, int64, int64, int64, int64)")
+    return _compiled(kernel)
 
 
 def _accumulators(code: int) -> Any:
@@ -336,7 +338,7 @@ def _mean_of(mean, x, size):
 
 @cache
 def _divide(code: int) -> Kernel:
-    def kernel(out: int, a: int, b: int, count: int) -> None:
+    def kernel(out: int, a: int, b: int, count: int, step: int) -> None:
         x, z = _stored(code, a, count), _stored(code, out, count)
         for i in range(count):
             z[i] = _narrow(code, _quotient(_widen(code, x[i]), b))
@@ -358,7 +360,7 @@ def _quotient_of(x, divisor):
 
 @cache
 def _cast(to: int, from_: int) -> Kernel:
-    def kernel(out: int, a: int, b: int, count: int) -> None:
+    def kernel(out: int, a: int, b: int, count: int, step: int) -> None:
         x, z = _stored(from_, a, count), _stored(to, out, count)
         for i in range(count):
             z[i] = _narrow(to, _widen(from_, x[i]))

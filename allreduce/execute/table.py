@@ -9,15 +9,17 @@ from ..schedules import ranges
 from .reductions import Kernel
 
 __all__ = [
-    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HELLO", "LINE", "NOWHERE", "PEERS", "PLAIN", "PUT",
-    "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted", "Region", "Table", "aligned",
+    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HEAD", "HELLO", "LINE", "MOST_OPERATIONS", "NOWHERE",
+    "OPERATION", "PEERS", "PLAIN", "PUT", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted",
+    "Region", "Table", "aligned",
 ]  # fmt: skip
 
 #: Kinds of rows. The columns are kind, step, and then
-#:   SEND, RECV  peer, buffer, offset, bytes, request
+#:   SEND, RECV  peer, buffer, offset, bytes, request; 1 if it begins with its true length
 #:   WAIT        first request, one past the last
 #:   COPY        to buffer, offset, from buffer, offset, bytes
-#:   CALL        kernel, out buffer, offset, a buffer, offset, b buffer, offset, count
+#:   CALL        kernel, out buffer, offset, a buffer, offset, b buffer, offset, count, number: the operation's, as
+#:               many OPERATIONs, is added to it
 #: and, among ranks that share memory,
 #:   SIGNAL      buffer, offset, number: raise our flag there to the number
 #:   AWAIT       first buffer, offset, number: until the flags of all others have reached it
@@ -29,6 +31,12 @@ __all__ = [
 #:   END         stop here
 SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, END = range(12)
 COLUMNS = 13
+
+#: A message of a length that depends on the data begins with that length, in so many bytes.
+HEAD = 8
+
+#: Operations are told apart by a multiple of this, steps by less; beyond MOST_OPERATIONS they begin again.
+OPERATION, MOST_OPERATIONS = 1 << 12, 1 << 28
 
 #: Buffers: the caller's two, and our own. An operand in PLAIN is no address but the number in its offset.
 #: From PEERS on come groups of one buffer per rank: see `window`.
@@ -121,9 +129,9 @@ class Table:
         if nbytes:
             self.rows.append((PUT, self.step, *to, *from_, nbytes))
 
-    def apply(self, kernel: Kernel, out: Region, a: Region, b: Region, count: int) -> None:
+    def apply(self, kernel: Kernel, out: Region, a: Region, b: Region, count: int, number: int = 0) -> None:
         if count:
-            self.rows.append((CALL, self.step, self.number(kernel), *out, *a, *b, count))
+            self.rows.append((CALL, self.step, self.number(kernel), *out, *a, *b, count, number))
 
     def fuse(
         self,
@@ -154,12 +162,14 @@ class Table:
             self.kernels.append(kernel)
         return self.kernels.index(kernel)
 
-    def post(self, kind: int, peer: int, region: Region, nbytes: int, piece: int) -> list[Posted]:
+    def post(
+        self, kind: int, peer: int, region: Region, nbytes: int, piece: int, varies: bool = False
+    ) -> list[Posted]:
         """Send or receive, in pieces of at most `piece` bytes."""
         pieces = []
         for start in range(0, nbytes, piece):
             part = Posted(region.after(start), min(piece, nbytes - start), self._posted)
-            self.rows.append((kind, self.step, peer, *part.region, part.nbytes, part.request))
+            self.rows.append((kind, self.step, peer, *part.region, part.nbytes, part.request, int(varies)))
             self._posted += 1
             pieces.append(part)
         return pieces

@@ -1,0 +1,221 @@
+"""Lowering with a codec: every hop is encoded, and still all ranks end with the same bits.
+
+Three rules see to that. What arrives is added in ascending rank order. A rank that sends a block and adds to it in
+one step adds what its own message decodes to, as the others do. And before a finished block is copied to other ranks
+every rank that holds it replaces it by what its code decodes to; that code is forwarded unchanged, and decoded once
+on each rank.
+"""
+
+from collections.abc import Sequence
+
+from ..schedules import Recv, Schedule, Send, Step
+from .lowering import Term, Vector
+from .reductions import Kernel
+from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
+from .wire import STREAM, Strip, Wire
+
+__all__ = ["Coded", "speakers"]
+
+NOTHING = Region(PLAIN, 0)
+
+
+class Travelling(Vector):
+    """A vector whose messages are codes."""
+
+    wire: Wire
+
+    def packs(self, group: list) -> int:
+        return 0 if self.wire.varies else super().packs(group)
+
+    def post(self, kind: int, peer: int, region: Region, blocks: range) -> list[Posted]:
+        return [p for strip in self.wire.strips(blocks) for p in self.post_strip(kind, peer, region, strip)]
+
+    def post_strip(self, kind: int, peer: int, message: Region, strip: Strip) -> list[Posted]:
+        piece = strip.nbytes if self.wire.varies else self.piece
+        return self.table.post(kind, peer, message.after(strip.start), strip.nbytes, piece, self.wire.varies)
+
+
+class Coded(Travelling):
+    """The vector of the reduce half: values, which are encoded to be sent and added when they are decoded.
+
+    Parameters are those of a `Vector`, and
+    wire : Wire
+    speakers : sequence of int
+        The rank in whose name we encode, per step.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        rank: int,
+        count: int,
+        itemsize: int,
+        source: Region,
+        work: Region,
+        kernel: Kernel,
+        wire: Wire,
+        speakers: Sequence[int],
+    ) -> None:
+        super().__init__(table, rank, count, itemsize, len(wire.firsts) - 1, source, work, kernel)
+        self.wire, self.speakers = wire, speakers
+        self.boxes: dict[tuple[range, ...], Region] = {}  # what is encoded in this step, and where
+        self.sent: list[tuple[range, Region]] = []
+
+    def offset(self, block: int) -> int:
+        return self.wire.firsts[block] * self.itemsize
+
+    def length(self, blocks: range) -> int:
+        return self.wire.length(blocks)
+
+    def before(self, strip: Strip, blocks: range) -> int:
+        """Bytes of the values of these blocks that come before a strip."""
+        return strip.first * self.itemsize - self.offset(blocks.start)
+
+    def run_step(self, step: Step) -> None:
+        self.boxes, self.sent = {}, []
+        super().run_step(step)
+
+    def post_sends(self, group: list[Send], places: dict[range, Region]) -> list[Posted]:
+        """Encode, unless that was done for another peer, and post strip by strip, or all at once if it is packed."""
+        peer, total, names = group[0].peer, self.packs(group), tuple(m.blocks for m in group)
+        fresh, posted = names not in self.boxes, []
+        if fresh:
+            self.boxes[names] = self.table.box(sum(map(self.length, names)))
+        box = self.boxes[names]
+        for blocks in names:
+            for strip in self.wire.strips(blocks):
+                if fresh:
+                    values = places[blocks].after(self.before(strip, blocks))
+                    self.encode(box, values, strip, self.speakers[self.table.step], self.table.step)
+                if not total:
+                    posted += self.post_strip(SEND, peer, box, strip)
+            self.sent.append((blocks, box))
+            box = box.after(self.length(blocks))
+        return self.table.post(SEND, peer, self.boxes[names], total, self.piece) if total else posted
+
+    def encode(self, message: Region, values: Region, strip: Strip, rank: int, step: int) -> None:
+        """With the random numbers of a rank and step, which are independent of those behind the values."""
+        number = rank * STREAM + step % OPERATION
+        first = Region(PLAIN, strip.first)
+        self.table.apply(self.wire.kernels.encode, message.after(strip.start), values, first, strip.length, number)
+
+    def decode(self, out: Region, message: Region, strip: Strip, to: Region | None = None) -> None:
+        """Write what a message decodes to, or the sum of it and other values."""
+        message = message.after(strip.start)
+        if to is None:
+            self.table.apply(self.wire.kernels.decode, out, message, NOTHING, strip.length)
+        else:
+            self.table.apply(self.wire.kernels.add, out, to, message, strip.length)
+
+    def own(self, blocks: range) -> Region | None:
+        """The message that we send of these blocks in this step, if we do."""
+        for sent, message in self.sent:
+            if sent.start <= blocks.start and blocks.stop <= sent.stop:
+                return message.after(self.length(range(sent.start, blocks.start)))
+            assert sent.stop <= blocks.start or blocks.stop <= sent.start, f"{blocks} is sent in part"
+        return None
+
+    def add_up(self, blocks: range, terms: list[Term], leaving: list[Posted]) -> None:
+        """Add terms in their order, strip by strip as they come; what precedes our own value is added beside it."""
+        ours, coded = [term.peer for term in terms].index(self.rank), self.own(blocks)
+        if coded is not None:
+            terms[ours], ours = Term(self.rank, coded, []), -1
+        elif ours == 1:  # the first two commute, bit for bit
+            terms, ours = [terms[1], terms[0], *terms[2:]], 0
+        strips = self.wire.strips(blocks)
+        beside = self.table.box(max(s.length for s in strips) * self.itemsize) if ours > 0 else NOTHING
+        for strip in strips:
+            here = self.before(strip, blocks)
+            home, total = self.home(blocks).after(here), None
+            for i, term in enumerate(terms):
+                if i == ours:
+                    total = self.add_own(home, total, term.region.after(here), strip.length)
+                    continue
+                out, message = beside if i < ours else home, term.region.after(strip.start)
+                self.table.wait(p for p in term.posted if p.touches(message, strip.nbytes))
+                self.decode(out, term.region, strip, total)
+                total = out
+
+    def add_own(self, home: Region, total: Region | None, value: Region, count: int) -> Region:
+        """The sum of what precedes our own value, and it."""
+        if total is None:
+            return value
+        assert self.kernel is not None
+        self.table.apply(self.kernel, home, total, value, count)
+        return home
+
+    def spread(self, copies: Schedule, held: list[range]) -> None:
+        """Run the copy half, if there is one, from those who hold the finished blocks."""
+        if copies.steps:
+            store = Store(self, held)
+            store.run(copies)
+            store.finish(store.work, store.count)
+            self.written(range(self.blocks))
+
+
+class Store(Travelling):
+    """The vector of the copy half: codes, forwarded as they are, and decoded as they come.
+
+    Parameters
+    ----------
+    values : Coded
+    held : list of range
+        The finished blocks that are here. They are encoded when they are first sent, strip by strip.
+    """
+
+    def __init__(self, values: Coded, held: list[range]) -> None:
+        self.values, self.wire, nbytes = values, values.wire, values.wire.starts[-1]
+        place = values.table.keep(nbytes)
+        super().__init__(values.table, values.rank, nbytes, 1, values.blocks, place, place)
+        self.step = values.table.step
+        self.unfinished = [(run, strip) for run in held for strip in self.wire.strips(run)]
+
+    def offset(self, block: int) -> int:
+        return self.wire.starts[block]
+
+    def finish(self, region: Region, nbytes: int) -> None:
+        """Encode what is to be read here, by the same random numbers on all ranks, and decode it."""
+        part, waiting = Posted(region, nbytes, 0), []
+        for run, strip in self.unfinished:
+            code, values = self.home(run), self.values.at(run).after(self.values.before(strip, run))
+            if part.touches(code.after(strip.start), strip.nbytes):
+                self.values.encode(code, values, strip, 0, self.step)
+                self.decode(run, code, strip)
+            else:
+                waiting.append((run, strip))
+        self.unfinished = waiting
+
+    def decode(self, blocks: range, code: Region, strip: Strip) -> None:
+        self.values.decode(self.values.home(blocks).after(self.values.before(strip, blocks)), code, strip)
+
+    def post_strip(self, kind: int, peer: int, message: Region, strip: Strip) -> list[Posted]:
+        if kind == SEND:
+            self.finish(message.after(strip.start), strip.nbytes)
+        return super().post_strip(kind, peer, message, strip)
+
+    def post_sends(self, group: list[Send], places: dict[range, Region]) -> list[Posted]:
+        if self.packs(group):
+            for blocks, place in places.items():
+                self.finish(place, self.nbytes(blocks))
+        return super().post_sends(group, places)
+
+    def overwrite(self, arriving: list[tuple[Recv, Term]]) -> None:
+        super().overwrite(arriving)
+        for m, term in arriving:
+            for strip in self.wire.strips(m.blocks):
+                code = self.home(m.blocks)
+                self.table.wait(p for p in term.posted if p.touches(code.after(strip.start), strip.nbytes))
+                self.decode(m.blocks, code, strip)
+
+
+def speakers(schedules: Sequence[Schedule], rank: int) -> list[int]:
+    """In whose name a rank encodes the whole vector, per step: of the lowest rank that contributed to what it holds.
+
+    In an exchange several ranks hold the same sum, and must send it with the same random numbers.
+    """
+    lowest, names = list(range(len(schedules))), []
+    for steps in zip(*(schedule.steps for schedule in schedules)):
+        names.append(lowest[rank])
+        heard = [[lowest[m.peer] for m in step if isinstance(m, Recv)] for step in steps]
+        lowest = [min(own, *others) if others else own for own, others in zip(lowest, heard)]
+    return names

@@ -1,0 +1,101 @@
+"""What travels when a codec is used: how the blocks of a vector lie in messages, and what encodes and decodes them."""
+
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from compress.codec import Codec
+from compress.context import Context, Kernels
+
+from ..schedules import cut
+from . import lowering, reductions
+from .table import HEAD
+
+__all__ = ["STREAM", "Strip", "Wire"]
+
+#: The random numbers of a rank begin at a multiple of this, see `compress.Context`.
+STREAM = 1 << 40
+
+
+class Strip(NamedTuple):
+    """What is encoded at a time: elements, and the place of their code in a message."""
+
+    first: int
+    length: int
+    start: int
+    nbytes: int
+
+
+class Wire:
+    """A message is the codes of its blocks, one after the other.
+
+    Blocks are cut where the codec may be cut. Where it may not, each is encoded as a whole; else in strips of
+    SEGMENT bytes, so that one travels while the next is encoded. If the length of a code depends on the data, there
+    is room for the longest.
+
+    Parameters
+    ----------
+    codec : Codec
+    dtype : numpy.dtype
+        Of the values.
+    count, blocks : int
+        Elements of the vector, and the blocks it is cut into.
+    size : int
+        Number of ranks.
+    """
+
+    def __init__(self, codec: Codec, dtype: np.dtype, count: int, blocks: int, size: int) -> None:
+        kernels = codec.kernels(dtype) if codec.exact_size else None
+        self.codec, self.varies = codec, kernels is None
+        self.kernels = kernels or python_kernels(codec, dtype, size)
+        units = -(-count // codec.block)
+        self.firsts = [min(cut(units, blocks, b) * codec.block, count) for b in range(blocks + 1)]
+        self.starts = [0, *accumulate(self.room(end - first) for first, end in pairwise(self.firsts))]
+        self.longest = max(1, lowering.SEGMENT // codec.nbytes(codec.block)) * codec.block
+
+    def room(self, count: int) -> int:
+        """Bytes for the code of so many elements."""
+        return self.codec.nbytes(count) + HEAD * self.varies if count else 0
+
+    def length(self, blocks: range) -> int:
+        """Bytes for a message."""
+        return self.starts[blocks.stop] - self.starts[blocks.start]
+
+    def strips(self, blocks: range) -> list[Strip]:
+        """The strips of a message."""
+        edges = self.firsts[blocks.start : blocks.stop + 1]
+        if self.codec.chunkable and not self.varies:
+            edges = [*range(edges[0], edges[-1], self.longest), edges[-1]]
+        spans = [(first, end - first) for first, end in pairwise(edges) if first < end]
+        rooms = [self.room(count) for _, count in spans]
+        return [Strip(*span, start, room) for span, start, room in zip(spans, accumulate(rooms, initial=0), rooms)]
+
+
+def python_kernels(codec: Codec, dtype: np.dtype, size: int) -> Kernels:
+    """A codec without kernels of its own, for the Python interpreter; its codes begin with their length."""
+    codec.encode(np.zeros(1, dtype))  # a library that it needs and that is not there is missed before anything is sent
+    view = reductions.view
+    total, _ = reductions.reduction(dtype, "sum")
+
+    def message(address: int, count: int) -> np.ndarray:
+        room = view(address, HEAD + codec.nbytes(count), np.dtype(np.uint8))
+        length = int.from_bytes(room[:HEAD].tobytes(), "little")
+        if length > room.size - HEAD:
+            raise ValueError(f"a {codec} message of {count} values cannot have {length} bytes")
+        return room[HEAD:][:length]
+
+    def encode(out: int, a: int, b: int, count: int, step: int) -> None:
+        room = view(out, HEAD + codec.nbytes(count), np.dtype(np.uint8))
+        at = Context(step % STREAM, b, step // STREAM, size)
+        length = codec.encode(view(a, count, dtype), room[HEAD:], at).size
+        room[:HEAD] = np.frombuffer(length.to_bytes(HEAD, "little"), np.uint8)
+
+    def decode(out: int, a: int, b: int, count: int, step: int) -> None:
+        codec.decode(message(a, count), view(out, count, dtype))
+
+    def add(out: int, a: int, b: int, count: int, step: int) -> None:
+        values = codec.decode(message(b, count), np.empty(count, dtype))
+        total.call(out, a, values.ctypes.data, count, 0)
+
+    return Kernels(*(reductions.Kernel(0, function) for function in (encode, decode, add)))

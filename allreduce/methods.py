@@ -1,0 +1,66 @@
+"""Methods: what is done with a memory before and after an all-reduce, such as error feedback."""
+
+from typing import Any
+
+import numpy as np
+
+import compress
+from compress.codec import Codec
+from compress.context import Context
+from compress.method import Method
+
+from .buffers import as_op, check_lossy
+from .engine import ARRAYS, Engine
+from .execute.table import MOST_OPERATIONS
+
+__all__ = ["as_method", "reduce_by"]
+
+
+def as_method(engine: Engine, codec: Any) -> Method | None:
+    """The method that is meant, if it is one; of text, the same for every call on a communicator."""
+    if isinstance(codec, str):
+        if codec not in engine.methods:
+            found = compress.get(codec)
+            if not isinstance(found, Method):
+                return None
+            engine.methods[codec] = found
+        return engine.methods[codec]
+    return codec if isinstance(codec, Method) else None
+
+
+def reduce_by(
+    method: Method,
+    engine: Engine,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    algorithm: str,
+    accumulate: Any,
+    key: str | None,
+) -> Any:
+    """An all-reduce by a method; parameters and result are those of `allreduce`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Before anything is sent or remembered.
+    """
+    channel = engine.channel
+    channel.check()
+    send, recv, result = ARRAYS["allreduce"](sendbuf, recvbuf, channel.rank, channel.size, 0)
+    op = as_op(op, send.dtype)
+    check_lossy(method, send.dtype, op)
+    if not isinstance(key, str):
+        raise ValueError(f"codec {method} has a memory per tensor; pass key='a name that is the same in all steps'")
+    if accumulate is not None:
+        raise ValueError(f"codec {method} cannot accumulate in another type")
+    if algorithm in ("native", "node") and hasattr(method, "codec"):
+        raise ValueError(f"algorithm {algorithm!r} cannot use the codec of {method}")
+
+    def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
+        return engine.blocking("allreduce", x, x, op=op, algorithm=algorithm, codec=codec)
+
+    at = Context(int(channel.counters[0]) % MOST_OPERATIONS, 0, channel.rank, channel.size)
+    total = method.reduce(send, allreduce, key, at)
+    recv[...] = total / channel.size if op == "avg" else total
+    return result
