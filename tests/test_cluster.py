@@ -19,12 +19,13 @@ lacks = lacks or (None if shutil.which("mpiexec", path=PATH) else "needs mpiexec
 needs_hosts = pytest.mark.skipif(bool(lacks), reason=f"scripts/cluster {lacks}")
 
 # There and back: the sender alone may have given all to its kernel long before it arrives.
-SEND = """
+SEND = r"""
 import sys
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 data, answer = bytearray(int(sys.argv[1])), bytearray(1)
-print(world.rank, MPI.Get_processor_name(), world.Split_type(MPI.COMM_TYPE_SHARED).size)
+share = world.Split_type(MPI.COMM_TYPE_SHARED).size
+sys.stdout.write(f"{world.rank} {MPI.Get_processor_name()} {share}\n")  # in one piece, so that lines stay whole
 seconds = float("inf")
 for _ in range(3):
     begin = MPI.Wtime()
@@ -36,7 +37,7 @@ for _ in range(3):
         world.Send(answer, 0)
     seconds = min(seconds, MPI.Wtime() - begin)
 if world.rank == 0:
-    print("seconds", seconds)
+    sys.stdout.write(f"seconds {seconds}\n")
 """
 
 
@@ -80,7 +81,7 @@ def test_mpi_sees_hosts_and_slow_links_two_clusters_at_once():
     for run, hosts, ranks, rate in (even, 2, 2, 200e6), (uneven, 3, 1, 100e6):
         lines = sorted(run.output().splitlines())
         assert lines[:-1] == [f"{rank} host{rank // ranks} {ranks}" for rank in range(hosts * ranks)]
-        assert 8 * nbytes / rate < float(lines[-1].split()[1]) < 1.3 * 8 * nbytes / rate
+        assert 8 * nbytes / rate < float(lines[-1].split()[1]) < 1.5 * 8 * nbytes / rate
         assert not run.alive()
     assert traces() == before
 
