@@ -5,10 +5,12 @@ ends, the kernel ends all others, and with them go the namespaces, their devices
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import shlex
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +77,17 @@ def start(host: int, rate: float, trains: bool) -> Link:
     return link
 
 
+def take_short_turns() -> None:
+    """Make what is started from here share cores in turns of 0.1 ms, not 3 ms, where Linux can (6.12 and later).
+
+    Ranks wait for each other: with 8 of them on 2 cores, 64 bytes took 3 ms instead of 10 and 4 MB half as long.
+    """
+    sched_setattr = {"x86_64": 314, "aarch64": 274}.get(os.uname().machine)
+    attributes = struct.pack("=IIQiIQQQ", 48, 0, 0, os.nice(0), 0, 100_000, 0, 0)
+    if sched_setattr:
+        ctypes.CDLL(None).syscall(sched_setattr, 0, attributes, 0)
+
+
 def launch(hosts: int, ranks: int, command: list[str]) -> subprocess.Popen:
     """Start the ranks, from the first host: the launchers' daemons could not reach any other place."""
     slots = ",".join(f"host{host}:{ranks}" for host in range(hosts))
@@ -92,6 +105,7 @@ def main() -> int:
     names.write_text("127.0.0.1 localhost\n" + "".join(f"{address(host)} host{host}\n" for host in hosts))
     run("mount", "--bind", str(names), "/etc/hosts")
     links = [start(host, wish["rates"][host], trains=not wish["loss"]) for host in hosts]
+    take_short_turns()
     launcher = launch(len(links), wish["ranks"], wish["command"])
     Path("/proc/self/timerslack_ns").write_text("1")
     with contextlib.suppress(PermissionError):  # else ranks that poll delay the switch
