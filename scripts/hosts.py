@@ -59,7 +59,8 @@ VARIABLES = {
 
 
 def run(*command: str) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    if subprocess.run(command, stdin=subprocess.DEVNULL).returncode:
+        sys.exit(f"scripts/cluster: this failed: {shlex.join(command)}")
 
 
 def start(host: int, rate: float, trains: bool) -> Link:
