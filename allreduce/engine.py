@@ -1,6 +1,6 @@
 """The engine behind a communicator: from checked arguments to a plan, and from a plan to a result."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
 from .buffers import Unsupported, as_array, as_codec, as_op, as_type, check_pair, is_ordered
-from .costs import estimate
+from .costs import ALPHA, BETA, estimate
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
 from .execute.inside import MOST_BLOCKS
@@ -176,7 +176,7 @@ class Engine:
         if name == NODE or (name == "auto" and here and together and not ordered):
             return NODE, {}
         if name == "auto":
-            return choose(collective, size, nbytes, ordered), {}
+            name = choose(collective, size, nbytes, ordered, () if self.channel.together else self.nodes)
         key, params = parse(name, size, collective, **params)
         if ordered and not TABLE[key].ordered:
             fitting = [n for n in supporting(collective) if TABLE[n].ordered]
@@ -205,10 +205,20 @@ class Engine:
         return self._nodes
 
 
-def choose(collective: str, size: int, nbytes: int, ordered: bool = False) -> str:
-    """The algorithm that costs least with the shipped constants: the same answer on every rank."""
+def choose(
+    collective: str, size: int, nbytes: int, ordered: bool = False, nodes: Sequence[Sequence[int]] = ()
+) -> str:
+    """The algorithm that costs least with the shipped constants: the same answer on every rank.
+
+    Ranks of one node share its link. `hierarchical` takes every byte over it once; its steps inside a node are
+    priced as two messages.
+    """
     names = [n for n in supporting(collective) if TABLE[n].auto and (TABLE[n].ordered or not ordered)]
-    return min(names, key=lambda name: estimate(name, size, nbytes))
+    sharing = max(map(len, nodes)) if len(nodes) > 1 else 1
+    prices = {name: estimate(name, size, nbytes, beta=sharing * BETA) for name in names}
+    if sharing > 1 and collective == "allreduce" and not ordered:
+        prices["hierarchical"] = estimate("circulant", len(nodes), nbytes) + 2 * ALPHA
+    return min(prices, key=lambda name: prices[name])
 
 
 def _root(root: Any, size: int) -> int:
