@@ -11,7 +11,7 @@ from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
 from .buffers import Unsupported, as_array, as_codec, as_op, as_type, check_pair, is_ordered
-from .costs import ALPHA, BETA, estimate
+from .costs import ALPHA, BETA, estimate, segmented
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
 from .execute.inside import MOST_BLOCKS
@@ -183,7 +183,7 @@ class Engine:
             raise ValueError(f"{key} does not keep rank order, and op does not commute; {', '.join(fitting)} do")
         if key.startswith("hierarchical") and "nodes" not in params and len(self.nodes) > 1:
             params["nodes"] = self.nodes
-        return key, params
+        return key, segmented(key, size, nbytes, params)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""

@@ -13,7 +13,7 @@ from mpi4py import MPI
 import allreduce
 from allreduce.algorithms import parse
 from allreduce.buffers import as_type
-from allreduce.costs import estimate
+from allreduce.costs import estimate, segmented
 from allreduce.execute.reductions import check
 from allreduce.native import OPS, mpi_has
 
@@ -131,13 +131,19 @@ def rows_of(
             nbytes=nbytes, count=count, dtype=dtype.name, op=sweep.op, ranks=comm.size, algorithm=name, batch=batch,
             **summarize(samples[i])._asdict(),
             algbw=nbytes / np.median(samples[i]) / 1e9,
-            predicted=None if name in OTHERS else estimate(name, comm.size, nbytes, *constants),
+            predicted=None if name in OTHERS else predict(name, comm.size, nbytes, constants),
             ratio=None if native is None else float(np.median(samples[i] / native)),
             wrong=int(wrong[i]) + (0 if same[i] else count),
             samples=samples[i].tolist(),
         )
         for i, name in enumerate(cells)
     ]  # fmt: skip
+
+
+def predict(name: str, size: int, nbytes: int, constants: tuple[float, float, float]) -> float:
+    """Seconds by the model, for the parameters that the engine takes."""
+    key, params = parse(name, size)
+    return estimate(key, size, nbytes, *constants, **segmented(key, size, nbytes, params))
 
 
 def gloo(comm: MPI.Intracomm, op: str) -> Any:
