@@ -280,6 +280,13 @@ def test_inside_nodes_through_memory(comm, name):
     assert any(plan.table.signals for plan in plans) == (SIZE > 1)
 
 
+def test_what_nodes_use_is_freed_with_the_communicator():
+    with allreduce.Communicator(COMM) as ours:
+        allreduce.allreduce(np.ones(9), comm=ours, algorithm=f"hierarchical:nodes={SIZE}")
+        (node,) = ours.engine.channel.nodes.values()
+    assert node.comm == MPI.COMM_NULL and not node.window.maps
+
+
 def test_deadline_in_shared_memory():
     with allreduce.Communicator(COMM, timeout=0.4) as ours:
         allreduce.allreduce(np.ones(3), comm=ours, algorithm="node")
