@@ -20,12 +20,16 @@ OURS = allreduce.algorithms()
 F = np.dtype("f")
 #: One of every kind of message, of every way to round; the last three run in Python.
 CODECS = [
-    "float16", "int8", "int4:block=32", "int3:rounding=stochastic", "sign:block=64", "eden:block=64", "natural",
-    "topk:ratio=0.1", "randomk:ratio=0.3", "blocktopk:ratio=0.3,block=16",
-    "threshold:least=0.5", "bounded:eb=0.02", "lossless",
+    "float16", "int8", "int4:block=32", "int3:rounding=stochastic", "sign:block=64", "eden:block=64",
+    "topk:ratio=0.1", "randomk:ratio=0.2", "threshold:least=0.5", "bounded:eb=0.02", "lossless",
 ]  # fmt: skip
 PYTHON = CODECS[-3:]
 WAYS = ("apart", "in place", "same", "made")
+
+
+def some(algorithm):
+    """Every third codec, dealt out among the algorithms."""
+    return CODECS[OURS.index(algorithm) % 3 :: 3]
 
 
 def run(verdict, data, algorithm, codec, way="apart", comm=None, op="sum", **wishes):
@@ -55,7 +59,7 @@ def run(verdict, data, algorithm, codec, way="apart", comm=None, op="sum", **wis
 @pytest.mark.parametrize("algorithm", OURS)
 def test_every_codec_and_length(algorithm):
     with Verdict() as verdict:
-        for i, codec in enumerate(CODECS):
+        for i, codec in enumerate(some(algorithm) if SIZE > 4 else CODECS):
             block = max(compress.get(codec).block, 8)
             for j, count in enumerate((0, 1, block - 1, block, block + 1, 1009)):
                 run(verdict, rough(F, count), algorithm, codec, WAYS[(i + j) % 4])
@@ -72,7 +76,7 @@ def test_every_dtype(algorithm):
 @pytest.mark.parametrize("algorithm", OURS)
 def test_long_messages_travel_in_strips(algorithm):
     with Verdict() as verdict:
-        for codec, count in (("int8", 1200007), ("topk:ratio=0.1", 700001), ("lossless", 200003)):
+        for codec, count in (("int8", 400007), ("topk:ratio=0.1", 400001), ("lossless", 70001)):
             run(verdict, rough(F, count), algorithm, codec)
 
 
@@ -131,17 +135,18 @@ def test_the_compiled_loop_runs_what_has_kernels_and_the_shortest_way_leads_ther
             results = [run(verdict, data, "ring", codec, comm=comm) for _ in range(3)]
             random = compress.get(codec).random and SIZE > 1
             verdict.check(len({r.tobytes() for r in results}) == (3 if random else 1), codec, "noise of operations")
-        plans = comm.engine.channel.plans
+        plans, slow = comm.engine.channel.plans, PYTHON if SIZE > 1 else []  # alone, one encodes nothing
         interpreted = {order.codec for order, plan in plans.items() if not plan.state}
-        verdict.check(interpreted == set(map(compress.get, PYTHON)), interpreted)
+        verdict.check(interpreted == set(map(compress.get, slow)), interpreted)
         fast = {key[-1] for key in comm.engine.channel.fast}
-        verdict.check(fast == set(CODECS) - set(PYTHON), fast)
+        verdict.check(fast == set(CODECS) - set(slow), fast)
 
 
 def test_the_python_loop_gives_the_same_bits(python_loop):
     with allreduce.Communicator() as comm, Verdict() as verdict:
-        for algorithm, codec in product(OURS, CODECS):
-            run(verdict, rough(F, 300), algorithm, codec, comm=comm)
+        for algorithm in OURS:
+            for codec in some(algorithm):
+                run(verdict, rough(F, 300), algorithm, codec, comm=comm)
         verdict.check({plan.state for plan in comm.engine.channel.plans.values()} == {0}, "ran the compiled loop")
 
 
