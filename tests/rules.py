@@ -47,10 +47,10 @@ def edges_of(codec, count, blocks):
     return [min(units * b // blocks * codec.block, count) for b in range(blocks + 1)]
 
 
-def simulate(name, values, codec, number=0, op="sum", root=0, copies=True, **params):
+def simulate(name, values, codec, number=0, op="sum", collective="allreduce", root=0, **params):
     """The result of every rank, each an array, and the bound of its error; for operation `number`."""
     size, count = values.shape
-    parts = [halves(name, rank, size, "allreduce", root, **params) for rank in range(size)]
+    parts = [halves(name, rank, size, collective, root, **params) for rank in range(size)]
     edges = edges_of(codec, count, parts[0][0].blocks)
     held = [[Term(row[a:b].copy(), rank) for a, b in pairwise(edges)] for rank, row in enumerate(values)]
     steps = len(parts[0][0].steps)
@@ -83,7 +83,7 @@ def simulate(name, values, codec, number=0, op="sum", root=0, copies=True, **par
                 end = held[rank][block]
                 if op == "avg" and size > 1:
                     end = divided(end, size)
-                ends.append(hop(end, 0, block, steps) if back.steps and copies else end)
+                ends.append(hop(end, 0, block, steps) if back.steps else end)
         assert len({end.value.tobytes() for end in ends}) == 1, f"{name}: holders of block {block} differ"
         result[a:b], error[a:b] = ends[0].value, ends[0].error
     return result, error

@@ -2,14 +2,16 @@
 
 from itertools import product
 
+import ml_dtypes
 import numpy as np
 import pytest
 from rules import simulate
 from test_lowering import Player, order_of, play, shortened
 
 import compress
-from allreduce.algorithms import TABLE
-from allreduce.execute.table import HEAD
+from allreduce.algorithms import TABLE, supporting
+from allreduce.execute.plan import lower
+from allreduce.execute.table import CALL, HEAD, RECV, SEND, WAIT
 
 F = np.dtype(np.float32)
 #: Cut anywhere, cut at blocks, drawn at random, never cut, and of a length that depends on the data.
@@ -56,3 +58,72 @@ def test_every_algorithm_codec_and_length(name, codec, monkeypatch):
     shortened(monkeypatch)
     for size in range(1, 9):
         check(name, size, 211, codec, in_place=size % 2 == 0)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_averages_and_dtypes(name):
+    dtypes = (np.dtype(np.float64), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+    wishes = ("int4:block=8", "avg"), ("threshold:least=0.5", "sum")
+    for dtype, (codec, op), size in product(dtypes, wishes, (1, 3, 4)):
+        check(name, size, 45, codec, in_place=size == 3, dtype=dtype, op=op)
+
+
+@pytest.mark.parametrize("name", supporting("reduce"))
+def test_reduce_for_every_root(name):
+    for size, codec in product(range(1, 6), CODECS):
+        for root in range(size):
+            values = data(size, 70)
+            sends, recvs = [row.copy() for row in values], [np.full(70, 7, F) for _ in values]
+            bufs = [recvs[r] if r == root else sends[r] for r in range(size)]
+            order = order_of(name, size, 70, "reduce", dtype=F, root=root, codec=compress.get(codec))
+            play(order, sends, bufs, player=CodedPlayer)
+            wanted, _ = simulate(name, values, compress.get(codec), collective="reduce", root=root)
+            assert recvs[root].tobytes() == wanted.tobytes()
+            assert all(np.array_equal(s, v) for s, v in zip(sends, values))
+
+
+def test_half_precision_is_summed_in_float32_if_asked_for():
+    codec, dtype = compress.get("int8"), np.dtype(np.float16)
+    for name, in_place in product(TABLE, (False, True)):
+        values = data(5, 101, dtype)
+        sends = [row.copy() for row in values]
+        recvs = sends if in_place else [np.zeros(101, dtype) for _ in sends]
+        order = order_of(name, 5, 101, dtype=dtype, op="avg", accumulate=F, codec=codec)
+        play(order, sends, recvs, player=CodedPlayer)
+        wanted, _ = simulate(name, values.astype(F), codec, op="avg")
+        assert all(recv.tobytes() == wanted.astype(dtype).tobytes() for recv in recvs), name
+
+
+def test_a_strip_is_encoded_while_others_travel_and_added_as_it_comes(monkeypatch):
+    shortened(monkeypatch, segment=24, pack=0)
+    table = check("direct", 2, 128, "int4:block=8")[0].table
+    kinds = "".join({SEND: "s", RECV: "r", WAIT: "w", CALL: "c"}[row[0]] for row in table.rows)
+    assert kinds == "rr" + "cscs" + "wcwc" + "w" + "rr" + "ccsccs" + "wcwc" + "w"
+
+
+def test_a_vector_is_encoded_once_for_all_peers():
+    for name, encodings in (("one_shot", 1), ("recursive_multiplying", 1), ("direct", 4)):
+        player = check(name, 4, 64, "int4:block=8")[0]
+        encode = compress.get("int4:block=8").kernels(F).encode
+        calls = [row for row in player.table.rows if row[0] == CALL and player.table.kernels[row[2]] == encode]
+        assert len(calls) == encodings, name
+
+
+def test_noise_differs_between_operations_steps_and_ranks_but_not_among_equals():
+    """One who holds the same sum as another must send the same message; all other noise is independent."""
+    codec, numbers = compress.get("int3:rounding=stochastic"), {}
+    for rank in range(8):
+        table = lower(order_of("recursive_doubling", 8, 64, dtype=F, codec=codec), rank, 8)
+        encode = table.kernels.index(codec.kernels(F).encode)
+        numbers[rank] = [row[10] for row in table.rows if row[0] == CALL and row[2] == encode]
+    rank_of = {rank: [n // 2**40 for n in found] for rank, found in numbers.items()}
+    assert rank_of == {r: [r, r // 2 * 2, r // 4 * 4] for r in range(8)}
+    assert all([n % 2**40 for n in found] == [0, 1, 2] for found in numbers.values())
+
+
+def test_error_stays_within_the_bound():
+    for name, codec in product(TABLE, ("int4:block=8", "float16", "topk:ratio=0.3")):
+        values = data(8, 300, seed=3)
+        result, bound = simulate(name, values, compress.get(codec))
+        assert (np.abs(result - values.astype(float).sum(0)) <= bound).all(), (name, codec)
+        assert codec != "float16" or bound.max() < 0.1

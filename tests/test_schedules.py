@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allreduce import verifier
 from allreduce.algorithms import ALIASES, COLLECTIVES, TABLE, Algorithm, parse, schedule, supporting
 from allreduce.algorithms.doubling import recursive_doubling
 from allreduce.algorithms.ring import ring
@@ -110,6 +111,37 @@ def test_reduce_scatter_leaves_share_r_on_rank_r(name):
 def test_schedules_are_plain_values():
     assert schedule("ring", 1, 4) == schedule("ring", 1, 4)
     assert hash(schedule("torus", 1, 6)) == hash(schedule("torus", 1, 6))
+
+
+# --- with a codec ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, a in TABLE.items() if a.owner == "all"])
+def test_a_rank_must_add_what_it_sends(name, monkeypatch):
+    """Rule (b): else each of those that exchange adds its own value exactly, and the other's encoded."""
+    monkeypatch.setattr(verifier, "own", lambda values, sent, t: values)
+    for size in (2, 3, 5, 8):
+        with pytest.raises(ScheduleError, match=rf"{name}: ranks 0 and \d differ in block 0 with a codec"):
+            verify(name, size)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_finished_block_must_be_replaced_by_what_its_code_decodes_to(name, monkeypatch):
+    """Rule (c): else its owners keep it, and all others get it encoded; but where nothing is copied all have it."""
+    monkeypatch.setattr(verifier, "finish", lambda held, rank, blocks, t: None)
+    for size in (2, 3, 5, 8):
+        if TABLE[name].owner == "all" and (size & (size - 1) == 0 or name == "one_shot"):
+            verify(name, size)
+        elif not (name == "recursive_multiplying" and size in (2, 3, 8)):
+            with pytest.raises(ScheduleError, match=rf"{name}: ranks \d and \d differ in block \d with a codec"):
+                verify(name, size)
+
+
+def test_codes_must_be_forwarded_unchanged(monkeypatch):
+    monkeypatch.setattr(verifier, "copied", lambda values, t: verifier.hop(values, t))
+    for name in ("ring", "binomial_tree", "rabenseifner"):
+        with pytest.raises(ScheduleError, match="with a codec"):
+            verify(name, 4)
 
 
 # --- transforms -----------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 """What the tests under the launcher share."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -7,6 +10,8 @@ from witness import modules_with
 
 import allreduce
 from allreduce.execute import mpi_abi
+
+sys.path.append(str(Path(__file__).parents[1]))  # what tests with and without a launcher share
 
 
 @pytest.fixture

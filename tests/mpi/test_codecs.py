@@ -1,0 +1,253 @@
+"""Codecs inside the all-reduce, against what the rules say: every algorithm and codec, the same bytes on all ranks."""
+
+from itertools import product
+
+import ml_dtypes
+import numpy as np
+import pytest
+from mpi4py import MPI
+from rules import simulate
+from witness import RANK, SIZE, WORLD, Guarded, Verdict, rough, seeded
+
+import allreduce
+import compress
+from allreduce.algorithms import TABLE
+from allreduce.engine import engine_of
+
+pytestmark = pytest.mark.mpi
+
+OURS = allreduce.algorithms()
+F = np.dtype("f")
+#: One of every kind of message, of every way to round; the last three run in Python.
+CODECS = [
+    "float16", "int8", "int4:block=32", "int3:rounding=stochastic", "sign:block=64", "eden:block=64",
+    "topk:ratio=0.1", "randomk:ratio=0.2", "threshold:least=0.5", "bounded:eb=0.02", "lossless",
+]  # fmt: skip
+PYTHON = CODECS[-3:]
+WAYS = ("apart", "in place", "same", "made")
+
+
+def some(algorithm):
+    """Every third codec, dealt out among the algorithms."""
+    return CODECS[OURS.index(algorithm) % 3 :: 3]
+
+
+def run(verdict, data, algorithm, codec, way="apart", comm=None, op="sum", **wishes):
+    """One all-reduce of this rank's row, checked against the rules, and its error against the bound."""
+    what, mine = (algorithm, codec, data.dtype, data.shape[1], way, op), data[RANK]
+    wishes |= {"algorithm": algorithm, "codec": codec, "comm": comm, "op": op}
+    number = int(engine_of(comm).channel.counters[0])
+    send, recv = Guarded(mine.dtype, mine.size, mine), Guarded(mine.dtype, mine.size)
+    if way == "in place":
+        result = allreduce.allreduce(MPI.IN_PLACE, send.array, **wishes)
+    elif way == "same":
+        result = allreduce.allreduce(send.array, send.array, **wishes)
+    else:
+        result = allreduce.allreduce(send.array, recv.array if way == "apart" else None, **wishes)
+        verdict.check(send.array.tobytes() == mine.tobytes(), "changed sendbuf", *what)
+    verdict.check(send.intact() and recv.intact(), "wrote beside a buffer", *what)
+    verdict.same(result, *what)
+    wanted, bound = simulate(algorithm, data, compress.get(codec), number, op)
+    verdict.check(result.tobytes() == wanted.tobytes(), *what, result[:4], wanted[:4])
+    exact = data.astype("d").sum(0) / (SIZE if op == "avg" else 1)
+    if np.isfinite(exact).all():
+        error = np.abs(result.astype("d") - exact)
+        verdict.check((error <= bound * (1 + 1e-9)).all(), *what, "error", error[:4], "bound", bound[:4])
+    return result
+
+
+@pytest.mark.parametrize("algorithm", OURS)
+def test_every_codec_and_length(algorithm):
+    with Verdict() as verdict:
+        for i, codec in enumerate(some(algorithm) if SIZE > 4 else CODECS):
+            block = max(compress.get(codec).block, 8)
+            for j, count in enumerate((0, 1, block - 1, block, block + 1, 1009)):
+                run(verdict, rough(F, count), algorithm, codec, WAYS[(i + j) % 4])
+
+
+@pytest.mark.parametrize("algorithm", OURS)
+def test_every_dtype(algorithm):
+    with Verdict() as verdict:
+        dtypes = np.dtype("e"), np.dtype(ml_dtypes.bfloat16), np.dtype("d")
+        for dtype, codec, (op, way) in product(dtypes, ("int4:block=32", "bounded:eb=0.02"), zip(("sum", "avg"), WAYS)):
+            run(verdict, rough(dtype, 333), algorithm, codec, way, op=op)
+
+
+@pytest.mark.parametrize("algorithm", OURS)
+def test_long_messages_travel_in_strips(algorithm):
+    with Verdict() as verdict:
+        for codec, count in (("int8", 400007), ("topk:ratio=0.1", 400001), ("lossless", 70001)):
+            run(verdict, rough(F, count), algorithm, codec)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_data_of_every_kind(codec):
+    rng, n = seeded(codec), 500
+    gauss = rng.standard_normal((SIZE, n)).astype(F)
+    kinds = {
+        "heavy-tailed": rng.standard_cauchy((SIZE, n)).astype(F),
+        "sparse": gauss * (rng.random((SIZE, n)) < 0.02).astype(F),
+        "constant": np.full((SIZE, n), -0.3, F),
+        "denormal": gauss * F.type(2.0**-64) * F.type(2.0**-72),
+        "zero": np.zeros((SIZE, n), F),
+        "poisoned": np.where(rng.random((SIZE, n)) < 0.02, rng.choice([np.nan, np.inf, -np.inf], (SIZE, n)), gauss),
+    }
+    with Verdict() as verdict:
+        for data, algorithm in product(kinds.values(), ("ring", "direct", "recursive_doubling", "double_binary_tree")):
+            run(verdict, data.astype(F), algorithm, codec)
+
+
+def test_lossless_changes_nothing():
+    with Verdict() as verdict:
+        for algorithm, dtype in product(OURS, (F, np.dtype("e"))):
+            data = rough(dtype, 1009)
+            plain = allreduce.allreduce(data[RANK], algorithm=algorithm)
+            if TABLE[algorithm].owner not in ("rank", "some"):  # there blocks are cut alike
+                result = allreduce.allreduce(data[RANK], algorithm=algorithm, codec="lossless")
+                verdict.check(result.tobytes() == plain.tobytes(), algorithm, dtype)
+
+
+def test_half_precision_summed_in_float32():
+    with Verdict() as verdict:
+        for algorithm in OURS:
+            data = rough(np.dtype("e"), 777)
+            number = int(engine_of(None).channel.counters[0])
+            result = allreduce.allreduce(data[RANK], algorithm=algorithm, codec="int8", accumulate="float32")
+            wanted, _ = simulate(algorithm, data.astype(F), compress.get("int8"), number)
+            verdict.check(result.tobytes() == wanted.astype("e").tobytes(), algorithm)
+
+
+def test_reduce():
+    with Verdict() as verdict:
+        for algorithm, codec, root in product(allreduce.algorithms("reduce"), ("int8", "bounded"), range(SIZE)):
+            data = rough(F, 300)
+            number = int(engine_of(None).channel.counters[0])
+            result = allreduce.reduce(data[RANK], root=root, algorithm=algorithm, codec=codec)
+            wanted, _ = simulate(algorithm, data, compress.get(codec), number, collective="reduce", root=root)
+            verdict.check((result is None) == (root != RANK), algorithm, codec, root, "returns", result)
+            verdict.check(result is None or result.tobytes() == wanted.tobytes(), algorithm, codec, root)
+
+
+def test_the_compiled_loop_runs_what_has_kernels_and_the_shortest_way_leads_there(comm):
+    data = rough(F, 500)
+    with Verdict() as verdict:
+        for codec in CODECS:
+            results = [run(verdict, data, "ring", codec, comm=comm) for _ in range(3)]
+            random = compress.get(codec).random and SIZE > 1
+            verdict.check(len({r.tobytes() for r in results}) == (3 if random else 1), codec, "noise of operations")
+        plans, slow = comm.engine.channel.plans, PYTHON if SIZE > 1 else []  # alone, one encodes nothing
+        interpreted = {order.codec for order, plan in plans.items() if not plan.state}
+        verdict.check(interpreted == set(map(compress.get, slow)), interpreted)
+        fast = {key[-1] for key in comm.engine.channel.fast}
+        verdict.check(fast == set(CODECS) - set(slow), fast)
+
+
+def test_the_python_loop_gives_the_same_bits(python_loop):
+    with allreduce.Communicator() as comm, Verdict() as verdict:
+        for algorithm in OURS:
+            for codec in some(algorithm):
+                run(verdict, rough(F, 300), algorithm, codec, comm=comm)
+        verdict.check({plan.state for plan in comm.engine.channel.plans.values()} == {0}, "ran the compiled loop")
+
+
+def test_auto_goes_by_messages(comm):
+    with Verdict() as verdict:
+        for count, codec in product((0, 1, 3000, 300000), ("int8", compress.get("topk:ratio=0.01"))):
+            result = allreduce.allreduce(rough(F, count)[RANK], comm=comm, codec=codec)
+            verdict.same(result, count, codec)
+        asked = [order.algorithm for order in comm.engine.channel.plans if order.codec is not None]
+        verdict.check(len(asked) == 8 and "node" not in asked, asked)
+
+
+def test_many_in_flight_at_once(comm):
+    data = {codec: rough(F, 400, seed=i) for i, codec in enumerate(CODECS)}
+    requests = {
+        codec: (
+            int(comm.engine.channel.counters[0]),
+            comm.engine.request("allreduce", data[codec][RANK], None, algorithm="circulant", codec=codec),
+        )
+        for codec in CODECS
+    }
+    with Verdict() as verdict:
+        for i in np.random.default_rng(RANK).permutation(len(CODECS)):
+            number, request = requests[CODECS[i]]
+            wanted, _ = simulate("circulant", data[CODECS[i]], compress.get(CODECS[i]), number)
+            verdict.check(request.wait().tobytes() == wanted.tobytes(), CODECS[i])
+
+
+# --- methods --------------------------------------------------------------------------------------
+
+
+def test_a_method_has_a_memory_per_communicator_and_tensor(comm):
+    """What was sent and what remains is what was given; `lossless` inside, so that hops lose nothing."""
+    method = compress.get("feedback(threshold:least=0.7)")
+    total, given = np.zeros(300), np.zeros(300)
+    with Verdict() as verdict:
+        for step in range(5):
+            data = rough(F, 300, seed=step)
+            before = data[RANK].copy()
+            for key in ("a", "b"):
+                out = allreduce.allreduce(data[RANK], comm=comm, codec=method, key=key, algorithm="star", op="avg")
+                verdict.same(out, step, key)
+            verdict.check(np.array_equal(before, data[RANK]), "changed sendbuf")
+            total, given = total + out, given + data.sum(0, dtype="d") / SIZE
+        verdict.check(set(method.memory) == {"a", "b"}, method.memory.keys())
+        left = WORLD.allreduce(method.residual("a").astype("d")) / SIZE
+        # partial sums are encoded again only on the way back, and of those what is below the threshold is lost
+        lost = total + left - given
+        verdict.check((np.abs(lost) <= 5 * 0.7 / SIZE + 1e-5).all(), np.abs(lost).max())
+        for key in ("a", "b"):
+            allreduce.allreduce(data[RANK], comm=comm, codec="feedback(topk:ratio=0.1)", key=key)
+        kept = comm.engine.methods
+        verdict.check(list(kept) == ["feedback(topk:ratio=0.1)"], kept)
+        verdict.check(set(kept["feedback(topk:ratio=0.1)"].memory) == {"a", "b"}, "one memory")
+        verdict.check(not engine_of(None).methods, "another communicator's memory")
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "ring", "recursive_doubling"])
+def test_methods_of_matrices_and_of_whole_numbers(algorithm):
+    rng = seeded("low rank")
+    parts = (rng.standard_normal((SIZE, 40, 1)) @ rng.standard_normal((1, 30))).astype(F)
+    exact = parts.astype("d").sum(0)
+    with allreduce.Communicator() as comm, Verdict() as verdict:
+        wishes = {"comm": comm, "algorithm": algorithm, "key": "weight"}
+        out = np.zeros((40, 30), F)
+        result = allreduce.allreduce(parts[RANK], out, codec="powersgd:rank=2", **wishes)
+        verdict.check(result is out and np.allclose(out, exact, atol=1e-3), "powersgd")
+        verdict.same(out, "powersgd")
+        mine = parts[RANK].copy()
+        allreduce.allreduce(MPI.IN_PLACE, mine, codec="thc:width=8", **wishes)
+        step = np.abs(parts).max() / 127
+        verdict.check((np.abs(mine - exact) <= SIZE * step * (1 + 1e-5)).all(), "thc", np.abs(mine - exact).max())
+        verdict.same(mine, "thc")
+
+
+def refused(kind, words, *args, **wishes):
+    """Every rank is refused alike, before anything is sent."""
+    with pytest.raises(kind, match=words):
+        allreduce.allreduce(*args, **wishes)
+
+
+def test_what_is_refused():
+    x = np.ones(8, F)
+    refused(ValueError, "unknown codec 'in8'; have float16", x, codec="in8")
+    refused(ValueError, "int8 has no parameter 'blok'; it has block", x, codec="int8:blok=3")
+    refused(TypeError, "codec must be text such as 'int4:block=32', or a codec, not 8", x, codec=8)
+    refused(TypeError, "codec int8 is for float16, bfloat16, float32, float64, not int32", x.astype("i"), codec="int8")
+    for dtype in ("D", "?", "g"):
+        refused(TypeError, "codec lossless is for", x.astype(dtype), codec="lossless")
+    refused(ValueError, "codec int8 is for op 'sum' and 'avg', not 'max'", x, op="max", codec="int8")
+    refused(ValueError, "codec int8 is for op 'sum' and 'avg'", x, op=lambda a, b: a + b, codec="int8")
+    refused(ValueError, "algorithm 'native' cannot use codec int8", x, algorithm="native", codec="int8")
+    refused(ValueError, "algorithm 'node' is for .* without a codec", x, algorithm="node", codec="int8")
+    refused(ValueError, "codec thc has a memory per tensor; pass key=", x, codec="thc")
+    refused(TypeError, "codec thc is for float16", x.astype("i"), codec="thc", key="w")
+    refused(ValueError, "codec thc is for op 'sum' and 'avg', not 'min'", x, op="min", codec="thc", key="w")
+    refused(ValueError, "thc cannot accumulate", x, accumulate="d", codec="thc", key="w")
+    for algorithm in ("native", "node"):
+        refused(ValueError, f"'{algorithm}' cannot use the codec of feedback", x, algorithm=algorithm, key="w",
+                codec="feedback(int8)")  # fmt: skip
+    method = compress.get("feedback(int8)")
+    allreduce.allreduce(x, codec=method, key="w")
+    refused(ValueError, r"residual of 'w' has shape \(8,\), not \(4,\)", x[:4], codec=method, key="w")
+    assert np.array_equal(allreduce.allreduce(x), SIZE * x)
