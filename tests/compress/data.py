@@ -1,5 +1,7 @@
 """The codecs under test, and arrays that are hard on them."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 
@@ -28,9 +30,14 @@ SOME = [
     "bounded:eb=0.02",
 ]
 
+#: Of a small model early and late in its training, a row per rank; data/make_gradients.py made them.
+STORED = {
+    name: np.load(Path(__file__).parents[1] / "data" / f"{name}.npy", allow_pickle=False) for name in ("early", "late")
+}
+
 
 def gradients(n: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays of n float32: of a usual size, heavy-tailed, sparse, constant, tiny, huge."""
+    """Arrays of n float32: of a usual size, heavy-tailed, sparse, constant, tiny, huge, and of real gradients."""
     rng = np.random.default_rng(seed)
     gauss = rng.standard_normal(n).astype(np.float32)
     return {
@@ -41,6 +48,7 @@ def gradients(n: int, seed: int = 0) -> dict[str, np.ndarray]:
         "denormal": (gauss * np.float32(2.0**-64)) * np.float32(2.0**-72),
         "mixed": gauss * np.exp2(rng.integers(-140, 126, n)).astype(np.float32),
         "largest": np.where(gauss < 0, -1, 1).astype(np.float32) * np.finfo(np.float32).max,
+        **{name: np.resize(rows[seed % len(rows) :], n) for name, rows in STORED.items()},
     }
 
 
