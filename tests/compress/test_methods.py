@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from data import gradients
-from ranks import run
 
 import compress
 from compress import Context
+from compress.simulate import run
 
 F = np.float32
 CODECS = [
