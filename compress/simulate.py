@@ -166,8 +166,8 @@ def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "one_shot")
         try:
             results[rank] = work(rank, allreduce)
         except Exception as error:
-            barrier.abort()
             errors.append(error)
+            barrier.abort()
 
     threads = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(size)]
     for thread in threads:
