@@ -11,6 +11,7 @@ import compress
 CONFIGS = [
     "float16", "bfloat16",
     "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int2", "terngrad", "qsgd:width=4",
+    "dynamic", "dynamic:bits=3",
     "sign:block=64", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "natural", "natural:rounding=nearest,block=32",
     "topk:ratio=0.1", "threshold:least=0.5", "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False",
     "blocktopk:ratio=0.3,block=16", "lossless",
