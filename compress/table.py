@@ -33,6 +33,8 @@ TABLE: dict[str, Entry] = {
     "bounded": Entry("bounded", "Bounded", {}),
     "lossless": Entry("lossless", "Lossless", {}),
     "feedback": Entry("feedback", "ErrorFeedback", {}),
+    "ef21": Entry("differences", "Differences", {"alpha": 1.0}),
+    "diana": Entry("differences", "Differences", {}),
     "powersgd": Entry("powersgd", "PowerSGD", {}),
     "thc": Entry("thc", "THC", {}),
     "qsgd": Entry("linear", "Linear", {"norm": "l2", "rounding": "stochastic"}),

@@ -9,7 +9,10 @@ from data import CODECS, CONFIGS
 import compress
 from compress.method import Method
 
-METHODS = {"feedback": "feedback(topk:ratio=0.02)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6,seed=2"}
+METHODS = {
+    "feedback": "feedback(topk:ratio=0.02)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6,seed=2",
+    "ef21": "ef21(topk:ratio=0.02)", "diana": "diana(qsgd):alpha=0.25",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", METHODS.values())
@@ -17,7 +20,8 @@ def test_text_and_call_make_the_same_method(text):
     method = compress.get(text)
     assert str(method) == text
     assert compress.get(str(method)) == method
-    assert eval(repr(method), {type(m).__name__: type(m) for m in (method, compress.get("topk"))}) == method
+    kinds = [method, compress.get("topk"), compress.get("qsgd")]
+    assert eval(repr(method), {type(kind).__name__: type(kind) for kind in kinds}) == method
 
 
 @pytest.mark.parametrize("text", CONFIGS)
