@@ -13,8 +13,8 @@ CONFIGS = [
     "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int2", "terngrad", "qsgd:width=4",
     "dynamic", "dynamic:bits=3",
     "sign:block=64", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "natural", "natural:rounding=nearest,block=32",
-    "topk:ratio=0.1", "threshold:least=0.5", "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False",
-    "blocktopk:ratio=0.3,block=16", "lossless",
+    "topk:ratio=0.1", "sampled:ratio=0.05", "threshold:least=0.5", "blocktopk:ratio=0.3,block=16",
+    "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False", "lossless",
     "bounded:eb=0.02", "eden:block=64", "eden:width=1,block=256",
 ]  # fmt: skip
 CODECS = {text: compress.get(text) for text in CONFIGS}

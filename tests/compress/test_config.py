@@ -11,6 +11,7 @@ from compress.method import Method
 
 METHODS = {
     "feedback": "feedback(topk:ratio=0.02)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6,seed=2",
+    "dgc": "dgc(topk:ratio=0.02):momentum=0.5,warmup=9",
     "ef21": "ef21(topk:ratio=0.02)", "diana": "diana(qsgd):alpha=0.25",
 }  # fmt: skip
 
@@ -64,6 +65,7 @@ def test_only_what_differs_from_the_default_is_written():
         ("feedback(topk:ratio=0)", "ratio is a number above 0, up to 1, not 0.0"),
         ("randomk:unbiased=maybe", "cannot read unbiased='maybe' of randomk; expected bool"),
         ("threshold:least=nan", "least is a finite number above 0, not nan"),
+        ("feedback(int8):warmup=9", "warmup needs a codec with a ratio, such as topk, not int8"),
         ("int4:", None),
         ("int4(", "cannot read"),
     ],

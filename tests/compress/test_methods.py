@@ -82,6 +82,28 @@ def test_feedback_makes_a_biased_codec_converge():
     assert distance(compress.get("feedback(sign)")) < 0.05 < distance(Without(compress.get("sign")))
 
 
+def test_dgc_is_momentum_per_value_until_it_is_sent():
+    method = compress.get("dgc(topk:ratio=0.1):momentum=0.8")
+    velocity, wanted = np.zeros(200), np.zeros(200)
+    for step, gradient in enumerate(steps_of(200, 30)):
+        velocity = 0.8 * velocity + gradient
+        wanted += velocity
+        out = method.reduce(gradient, alone, "w", Context(step))
+        largest = np.argsort(-np.abs(wanted))[:20]
+        assert sorted(np.flatnonzero(out)) == sorted(largest)
+        assert np.allclose(out[largest], wanted[largest], atol=1e-4)
+        velocity[largest] = wanted[largest] = 0
+        assert np.allclose(method.memory["w"]["residual"], wanted, atol=1e-4)
+    assert np.array_equal(compress.get("dgc(topk:ratio=1)").reduce(gradient, alone, "w"), gradient)
+
+
+@pytest.mark.parametrize("name", ["feedback", "dgc"])
+def test_a_warm_up_sends_less_and_less(name):
+    method = compress.get(f"{name}(topk:ratio=0.002):warmup=10")
+    sent = [np.count_nonzero(method.reduce(x, alone, "w", Context(s))) for s, x in enumerate(steps_of(10_000, 12))]
+    assert sent == [2500, 2500, 625, 625, 156, 156, 40, 40, 20, 20, 20, 20]
+
+
 def test_memories_are_apart_and_what_is_not_finite_never_enters():
     method = compress.get("feedback(int2)")
     a, b = steps_of(64, 2)
