@@ -57,7 +57,7 @@ def test_only_what_differs_from_the_default_is_written():
         ("int4:width=3", "int4 has no parameter 'width'; it has block, rounding, norm, seed"),
         ("int4:block=many", "cannot read block='many' of int4; expected int"),
         ("int4:block=24", "block is a power of two from 8 to 8192, not 24"),
-        ("int4:rounding=up", "unknown rounding 'up'; have nearest, stochastic"),
+        ("int4:rounding=up", "unknown rounding 'up'; have nearest, stochastic, correlated"),
         ("int4:seed=-1", "seed is a whole number"),
         ("fp8:format=e3m4", "unknown format 'e3m4'; have e4m3, e5m2"),
         ("int4(int8)", "int4 takes no codec in parentheses"),

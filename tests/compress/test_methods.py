@@ -214,6 +214,18 @@ def test_thc_is_the_sum_within_a_step_per_rank(size, dtype):
     assert seen == {np.dtype(dtype)}
 
 
+def test_thc_errs_less_where_rounding_is_correlated():
+    """Of gradients that are alike, by less than a step in all."""
+    x = gradients(640)["gaussian"]
+
+    def error(rounding):
+        text = f"thc:width=3,block=64,rounding={rounding}"
+        out = run(8, lambda rank, reduce: compress.get(text).reduce(x, reduce, "w", Context(0, 0, rank, 8)))[0]
+        return np.abs(out - 8.0 * x) / np.repeat(np.abs(x).reshape(-1, 64).max(axis=1) / 3, 64)
+
+    assert error("correlated").max() < 1.01 < error("stochastic").max()
+
+
 def test_thc_is_unbiased_and_poisons_its_block_on_all_ranks():
     parts = [gradients(64, seed)["gaussian"] for seed in range(2)]
 
