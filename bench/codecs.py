@@ -17,8 +17,9 @@ __all__ = ["DEFAULT", "Table", "inputs", "vnmse"]
 
 DEFAULT = [
     "lossless", "float16", "bfloat16", "natural", "fp8", "mxfp8", "int8", "int6", "dynamic", "int5", "int4",
-    "int4:block=32", "thc", "eden", "qsgd", "spikes:width=3", "int3", "spikes:block=128", "int2", "terngrad", "sign",
-    "bounded:eb=0.001", "topk", "sampled", "blocktopk", "randomk:unbiased=False", "threshold:least=0.01",
+    "int4:block=32", "thc", "eden", "qsgd", "elias", "spikes:width=3", "int3", "spikes:block=128", "int2",
+    "terngrad", "sign", "bounded:eb=0.001", "topk", "sampled", "blocktopk", "randomk:unbiased=False",
+    "threshold:least=0.01",
 ]  # fmt: skip
 #: From p-1 re-encodings to one; a method with a grid that all ranks share has none, whatever the schedule.
 SCHEDULES = {"ring": "ring", "halving": "rabenseifner", "direct": "direct"}

@@ -20,6 +20,7 @@ TABLE: dict[str, Entry] = {
     "bfloat16": Entry("cast", "Cast", {"to": "bfloat16"}),
     **{f"int{width}": Entry("linear", "Linear", {"width": width}) for width in (8, 6, 5, 4, 3, 2)},
     "dynamic": Entry("dynamic", "Dynamic", {}),
+    "elias": Entry("elias", "Elias", {}),
     "spikes": Entry("spikes", "Spikes", {}),
     "sign": Entry("sign", "Sign", {}),
     "fp8": Entry("fp8", "Fp8", {}),

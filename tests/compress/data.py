@@ -11,7 +11,7 @@ import compress
 CONFIGS = [
     "float16", "bfloat16",
     "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int3:rounding=correlated", "int2",
-    "terngrad", "qsgd:width=4", "dynamic", "dynamic:bits=3",
+    "terngrad", "qsgd:width=4", "dynamic", "dynamic:bits=3", "elias:levels=10,block=256",
     "spikes:width=3", "spikes:block=128,rounding=stochastic",
     "sign:block=64", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "natural", "natural:rounding=nearest,block=32",
     "topk:ratio=0.1", "sampled:ratio=0.05", "threshold:least=0.5", "blocktopk:ratio=0.3,block=16",

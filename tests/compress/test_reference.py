@@ -205,6 +205,18 @@ def test_spikes_are_apart_and_the_rest_is_coded_without_them(text):
         assert np.array_equal(decoded(codec, codec.encode(x, at=at), x), expected), name  # -0 is 0
 
 
+def test_elias_code_is_short_and_decodes_to_what_fixed_width_does():
+    fixed, short = compress.get("qsgd:width=4,block=256"), compress.get("elias:levels=7,block=256")
+    at = Context(step=2, offset=512, rank=3)
+    for name, x in gradients(1003).items():
+        out = decoded(short, short.encode(x, at=at), x)
+        assert np.array_equal(bits(out), bits(decoded(fixed, fixed.encode(x, at=at), x))), name
+    x, codec = gradients(1 << 16)["gaussian"], compress.get("elias:levels=32,block=1024")
+    message = codec.encode(x)
+    assert 8 * message.size < 2.8 * x.size + 32 * 64
+    assert np.sum((decoded(codec, message, x) - x.astype(float)) ** 2) < np.sum(x.astype(float) ** 2)
+
+
 def test_errors_of_alike_values_cancel_where_rounding_is_correlated():
     x = gradients(4096)["gaussian"]
     for text, ranks in (("int2", range(16)), ("int4", range(48, 64)), ("terngrad", range(8)), ("int8", range(5, 9))):
