@@ -14,12 +14,12 @@ F = np.float32
 
 
 def states(text, arrays, steps):
-    """What one rank's state and results are after each step, of tensors that stay the same; and all ranks' results."""
+    """Each rank's results and states after every step, of tensors that stay the same."""
 
     def work(rank, allreduce):
         method = compress.get(text)
         outs, own = [], []
-        for step in range(steps):
+        for step in steps:
             outs.append(method.reduce(arrays[rank], lambda x, codec: allreduce(x), "w", Context(step, 0, rank, 3)))
             own.append(method.memory["w"]["own"].copy())
         return outs, own
@@ -30,7 +30,7 @@ def states(text, arrays, steps):
 @pytest.mark.parametrize("codec, kept", [("topk:ratio=0.1", 0.1), ("sign:block=8192", 0.3)])
 def test_ef21_comes_nearer_by_what_the_codec_keeps(codec, kept):
     arrays = [gradients(2000, seed)["gaussian"] for seed in range(3)]
-    results = states(f"ef21({codec})", arrays, 20)
+    results = states(f"ef21({codec})", arrays, range(20))
     for (_, own), x in zip(results, arrays):
         errors = [np.sum((x - h) ** 2) for h in [np.zeros_like(x), *own]]
         if codec.startswith("topk"):
@@ -45,10 +45,10 @@ def test_ef21_comes_nearer_by_what_the_codec_keeps(codec, kept):
 def test_diana_is_unbiased_and_its_variance_vanishes():
     arrays = [gradients(500, seed)["gaussian"] for seed in range(3)]
     exact = np.sum(arrays, axis=0, dtype=float)
-    outs = states("diana(int3:rounding=stochastic):alpha=0.5", arrays, 60)[0][0]
+    outs = states("diana(int3:rounding=stochastic):alpha=0.5", arrays, range(60))[0][0]
     errors = [np.sum((out - exact) ** 2) / np.sum(exact**2) for out in outs]
     assert max(errors[40:]) < 1e-6 < 0.05 < errors[0]
-    firsts = [states(f"diana(int3:rounding=stochastic,seed={seed})", arrays, 1)[0][0][0] for seed in range(60)]
+    firsts = [states("diana(int3:rounding=stochastic)", arrays, [step])[0][0][0] for step in range(60)]
     sigma = np.std(firsts, axis=0) / 60**0.5
     assert (np.abs(np.mean(firsts, axis=0) - exact) <= 5 * sigma + 1e-5).all()
 
