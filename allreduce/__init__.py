@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .algorithms import schedule as schedule
     from .collectives import allgather as allgather
     from .collectives import allreduce as allreduce
+    from .collectives import barrier as barrier
     from .collectives import bcast as bcast
     from .collectives import empty_shared as empty_shared
     from .collectives import reduce as reduce
@@ -45,7 +46,7 @@ _HOMES = {
     "cost": "costs",
     "draw": "drawing",
     "allreduce": "collectives", "reduce_scatter": "collectives", "allgather": "collectives",
-    "reduce": "collectives", "bcast": "collectives", "empty_shared": "collectives",
+    "reduce": "collectives", "bcast": "collectives", "barrier": "collectives", "empty_shared": "collectives",
     "Communicator": "communicator",
     "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip

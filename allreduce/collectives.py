@@ -12,7 +12,7 @@ from .execute.loop import DONE, REFUSED, run
 from .execute.requests import in_flight
 from .methods import as_method, reduce_by
 
-__all__ = ["allgather", "allreduce", "bcast", "empty_shared", "reduce", "reduce_scatter"]
+__all__ = ["allgather", "allreduce", "barrier", "bcast", "empty_shared", "reduce", "reduce_scatter"]
 
 
 def allreduce(
@@ -187,3 +187,14 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     Parameters are those of `allreduce`.
     """
     return engine_of(comm).blocking("bcast", buf, None, algorithm=algorithm, root=root)
+
+
+def barrier(comm: MPI.Intracomm | None = None, *, algorithm: str = "auto") -> None:
+    """Return when all ranks have come: an all-reduce of one byte.
+
+    Parameters are those of `allreduce`.
+    """
+    allreduce(_TOKEN, _TOKEN, "bor", comm=comm, algorithm=algorithm)
+
+
+_TOKEN = np.zeros(1, np.uint8)

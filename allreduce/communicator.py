@@ -6,6 +6,7 @@ from typing import Any
 from mpi4py import MPI
 
 from .buffers import OP_NAMES, Unsupported
+from .collectives import barrier
 from .engine import Engine
 from .execute.loop import DONE, REFUSED, run
 from .execute.requests import in_flight
@@ -14,7 +15,8 @@ __all__ = ["Communicator"]
 
 
 class Communicator(MPI.Intracomm):
-    """An `MPI.Intracomm` whose Allreduce, Iallreduce, Allreduce_init, Reduce_scatter_block and Allgather are ours.
+    """An `MPI.Intracomm` whose Allreduce, Iallreduce, Allreduce_init, Reduce_scatter_block, Allgather and Barrier
+    are ours.
 
     Everything else is inherited, and what we cannot do (MPI.MINLOC, derived datatypes, ...) goes to MPI as before.
     Dup, Split and the like return our class.
@@ -130,6 +132,12 @@ class Communicator(MPI.Intracomm):
             self.engine.blocking("allgather", sendbuf, recvbuf)
         except Unsupported:
             super().Allgather(sendbuf, recvbuf)
+
+    def Barrier(self) -> None:
+        """Return when all ranks have come."""
+        barrier(self, algorithm=self.algorithm)
+
+    barrier = Barrier
 
     def _ours(self, comm: MPI.Comm) -> "Communicator | MPI.Comm":
         """A communicator that MPI made from us, as our class; MPI.COMM_NULL stays what it is."""

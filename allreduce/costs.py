@@ -18,10 +18,12 @@ from .algorithms.hierarchical import neighbours
 from .algorithms.torus import squarest
 from .schedules import Recv, Schedule, Send, Step
 
-__all__ = ["ALPHA", "BETA", "GAMMA", "Counted", "cost", "counted", "estimate"]
+__all__ = ["ALPHA", "BETA", "GAMMA", "Counted", "cost", "counted", "estimate", "segmented"]
 
 #: Shipped constants, of ranks on one ordinary machine: seconds per message, per byte, per byte added.
 ALPHA, BETA, GAMMA = 1e-6, 1.5e-10, 5e-11
+#: Numbers of segments to choose from.
+SEGMENTS = tuple(2**i for i in range(9))
 
 
 class Counted(NamedTuple):
@@ -115,6 +117,18 @@ def estimate(
     facts = _facts(size, **{**defaults, **params})
     facts |= {"n": nbytes, "alpha": alpha, "beta": beta, "gamma": gamma}
     return eval(_cost_line(key), {"__builtins__": {}}, facts)
+
+
+def segmented(key: str, size: int, nbytes: float, params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of an algorithm, with the number of segments that costs least where it has one and none is given.
+
+    >>> segmented("pipelined_tree", 64, 1 << 24, {}), segmented("pipelined_tree", 64, 64, {})
+    ({'segments': 128}, {'segments': 1})
+    """
+    if "segments" not in signature(TABLE[key].function).parameters or "segments" in params:
+        return params
+    found = min(SEGMENTS, key=lambda s: estimate(key, size, nbytes, segments=s, **params))
+    return {**params, "segments": found}
 
 
 @cache

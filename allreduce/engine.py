@@ -1,6 +1,7 @@
 """The engine behind a communicator: from checked arguments to a plan, and from a plan to a result."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
 from .buffers import Unsupported, as_array, as_codec, as_op, as_type, check_pair, is_ordered
-from .costs import estimate
+from .costs import ALPHA, BETA, estimate, segmented
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
+from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
 from .execute.plan import Order
 from .execute.reductions import BFLOAT16, CODES
@@ -156,6 +158,8 @@ class Engine:
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec)
+        if alone and codec is None and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
+            order = replace(order, inside=self.share_memory(params.get("nodes", ())))
         return channel.plan(order), (send, recv), result
 
     def algorithm(
@@ -172,14 +176,21 @@ class Engine:
         if name == NODE or (name == "auto" and here and together and not ordered):
             return NODE, {}
         if name == "auto":
-            return choose(collective, size, nbytes, ordered), {}
+            name = choose(collective, size, nbytes, ordered, () if self.channel.together else self.nodes)
         key, params = parse(name, size, collective, **params)
         if ordered and not TABLE[key].ordered:
             fitting = [n for n in supporting(collective) if TABLE[n].ordered]
             raise ValueError(f"{key} does not keep rank order, and op does not commute; {', '.join(fitting)} do")
         if key.startswith("hierarchical") and "nodes" not in params and len(self.nodes) > 1:
             params["nodes"] = self.nodes
-        return key, params
+        return key, segmented(key, size, nbytes, params)
+
+    def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
+        """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""
+        groups = [set(node) for node in nodes]
+        if not groups or library() is None or self.channel.size > MOST_BLOCKS:
+            return False
+        return all(any(group <= set(node) for node in self.nodes) for group in groups)
 
     @property
     def nodes(self) -> tuple[tuple[int, ...], ...]:
@@ -194,10 +205,20 @@ class Engine:
         return self._nodes
 
 
-def choose(collective: str, size: int, nbytes: int, ordered: bool = False) -> str:
-    """The algorithm that costs least with the shipped constants: the same answer on every rank."""
+def choose(
+    collective: str, size: int, nbytes: int, ordered: bool = False, nodes: Sequence[Sequence[int]] = ()
+) -> str:
+    """The algorithm that costs least with the shipped constants: the same answer on every rank.
+
+    Ranks of one node share its link. `hierarchical` takes every byte over it once; its steps inside a node are
+    priced as two messages.
+    """
     names = [n for n in supporting(collective) if TABLE[n].auto and (TABLE[n].ordered or not ordered)]
-    return min(names, key=lambda name: estimate(name, size, nbytes))
+    sharing = max(map(len, nodes)) if len(nodes) > 1 else 1
+    prices = {name: estimate(name, size, nbytes, beta=sharing * BETA) for name in names}
+    if sharing > 1 and collective == "allreduce" and not ordered:
+        prices["hierarchical"] = estimate("circulant", len(nodes), nbytes) + 2 * ALPHA
+    return min(prices, key=lambda name: prices[name])
 
 
 def _root(root: Any, size: int) -> int:

@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     add("--min", type=size, default=4, metavar="BYTES", help="smallest message (default 4)")
     add("--max", type=size, default=size("64M"), metavar="BYTES", help="largest message (default 64M)")
     add("--factor", type=int, default=4, help="from one size to the next (default 4)")
-    names = '"all", "auto", "node" (shared memory), "copy" (np.copyto), or names such as ring torus:grid=2x4'
+    names = "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), or names such as ring torus:grid=2x4"
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", default="float32", help="of the elements, such as float32, bfloat16, int64 (default float32)")
     add("--op", default="sum", help="sum, prod, min, max, avg, ... (default sum)")
@@ -40,6 +40,15 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("environment", help="what was detected, and what it means")
     peers = commands.add_parser("peers", help="a table of the sweeps that scripts/peers has run")
     peers.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
+    codecs = commands.add_parser("codecs", help="what codecs lose in an all-reduce, and how fast they are")
+    add = codecs.add_argument
+    add("codecs", nargs="*", metavar="CODEC", help="such as int4:block=32 thc:width=6 (default: one of each)")
+    add("--ranks", nargs="+", type=int, default=[2, 8, 64], metavar="P", help="simulated (default 2 8 64)")
+    add("--count", type=int, default=1 << 15, metavar="N", help="values of noise per rank (default 32768)")
+    add("--data", nargs="*", type=Path, metavar="FILE.npy", help="gradients, a row per rank (default: tests/data)")
+    add("--seed", type=int, default=0, help="of the noise (default 0)")
+    add("--speed", action="store_true", help="time encode, decode and decode + add on one core instead")
+    add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
     return top
 
 
@@ -66,7 +75,22 @@ def peers(wishes: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {"sweep": sweep, "environment": environment, "peers": peers}
+def codecs(wishes: dict[str, Any]) -> int:
+    """Print what codecs lose, or how fast they are; needs no MPI."""
+    from .codecs import Table
+
+    wishes["codecs"] = wishes["codecs"] or None
+    nbytes, fast = wishes.pop("bytes"), wishes.pop("speed")
+    if fast:
+        from .codec_speed import speeds
+
+        speeds(wishes["codecs"], nbytes)
+    else:
+        Table(**wishes).show()
+    return 0
+
+
+COMMANDS = {"sweep": sweep, "environment": environment, "peers": peers, "codecs": codecs}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

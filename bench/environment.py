@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mpi4py import MPI
 import allreduce
 from allreduce.engine import engine_of
 from allreduce.execute.channel import cores
+from allreduce.execute.loop import advance
 from allreduce.execute.mpi_abi import library
 
 __all__ = ["describe", "environment"]
@@ -44,9 +46,17 @@ def environment(comm: MPI.Intracomm) -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
+        "torch": _version("torch"),
         "revision": _revision(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES)},
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:
@@ -93,7 +103,7 @@ def describe() -> None:
     print("devices        host memory only")
     print(f"import         {importing:.2f} s without MPI")
     print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")
-    print(f"               {Path(allreduce.__file__).parent / 'execute' / '__pycache__'}, or NUMBA_CACHE_DIR")
+    print(f"               {advance.stats.cache_path}")
     print(f"first auto     {times[2]:.2f} s, then {times[3] * 1e6:.1f} us")
     if facts["oversubscribed"]:
         print("warning        more ranks than cores: results are right, times mean nothing")

@@ -14,7 +14,7 @@ def table(paths: Iterable[Path]) -> str:
     Reads the sweeps' JSON Lines, of which there may be several per library: medians of the ratios are taken over
     launches. A cell shows the same input in every repetition / an input rewritten before each.
     """
-    ratios: dict[tuple[str, int, bool, str], list[float]] = {}
+    ratios: dict[tuple[tuple[str, str], int, bool], list[float]] = {}
     machines = set()
     for path in paths:
         records = [json.loads(line) for line in path.read_text().splitlines()]
@@ -23,26 +23,33 @@ def table(paths: Iterable[Path]) -> str:
         rows = [r for r in records if r["record"] == "row"]
         times = {(r["nbytes"], r["algorithm"]): r["median"] for r in rows}
         for row in rows:
-            against = {"node": "native", "copy": "copy"}
-            for kind, base in against.items():
+            for base in ("native", "gloo", "copy"):
                 if row["algorithm"] == "node" and (row["nbytes"], base) in times:
-                    value = row["ratio"] if base == "native" else row["median"] / times[row["nbytes"], "copy"]
-                    name = facts["mpi"] if kind == "node" else f"a plain copy ({facts['buffers']} buffers)"
-                    ratios.setdefault((name, row["nbytes"], facts["rewrite"], kind), []).append(value)
+                    value = row["ratio"] if base == "native" else row["median"] / times[row["nbytes"], base]
+                    key = _column(base, facts), row["nbytes"], facts["rewrite"]
+                    ratios.setdefault(key, []).append(value)
     return _markdown(ratios, machines)
 
 
-def _markdown(ratios: dict[tuple[str, int, bool, str], list[float]], machines: set[str]) -> str:
-    names = sorted({(kind == "copy", name) for name, _, _, kind in ratios})
-    sizes = sorted({size for _, size, _, _ in ratios})
+def _column(base: str, facts: dict[str, Any]) -> tuple[str, str]:
+    """The heading of what is compared with, after a letter that sorts it."""
+    return {
+        "native": ("a", facts["mpi"]),
+        "gloo": ("b", f"gloo of PyTorch {facts['torch']}"),
+        "copy": ("c", f"a plain copy, {facts['buffers']} buffers"),
+    }[base]
+
+
+def _markdown(ratios: dict[tuple[tuple[str, str], int, bool], list[float]], machines: set[str]) -> str:
+    names = sorted({name for name, _, _ in ratios})
+    sizes = sorted({size for _, size, _ in ratios})
     lines = [f"Machine: {'; '.join(sorted(machines))}.", ""]
     lines.append("| bytes | " + " | ".join(name for _, name in names) + " |")
     lines.append("|---:|" + "---|" * len(names))
     for size in sizes:
         cells = []
-        for copy, name in names:
-            kind = "copy" if copy else "node"
-            habits = [ratios.get((name, size, rewrite, kind)) for rewrite in (False, True)]
+        for name in names:
+            habits = [ratios.get((name, size, rewrite)) for rewrite in (False, True)]
             cells.append(" / ".join(f"{_median(values):.2f}" if values else "-" for values in habits))
         lines.append(f"| {size} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

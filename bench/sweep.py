@@ -14,7 +14,7 @@ import allreduce
 import compress
 from allreduce.algorithms import parse
 from allreduce.buffers import as_codec, as_type
-from allreduce.costs import estimate
+from allreduce.costs import estimate, segmented
 from allreduce.execute.reductions import check
 from allreduce.native import OPS, mpi_has
 
@@ -26,8 +26,11 @@ from .timing import Cell, measure
 
 __all__ = ["Sweep", "run"]
 
-#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, and every rank copying its input.
-OTHERS = ("native", "auto", "node", "copy")
+#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, PyTorch's gloo, and every rank copying
+#: its input.
+OTHERS = ("native", "auto", "node", "gloo", "copy")
+#: Rows that no codec can be used with.
+UNCODED = ("node", "gloo", "copy")
 #: What the constants of the model are fitted to: short and long messages, many and few bytes added.
 PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
 
@@ -120,10 +123,12 @@ def rows_of(
         codec = compress.get(text)
         right[text] = lossy(cases[0], codec, dtype, comm.size), lossy(cases[1], codec, dtype, comm.size)
         for name in names:
-            if name not in ("copy", "node"):
+            if name not in UNCODED:
                 calls[name, text] = partial(allreduce.allreduce, algorithm=name, codec=text, **wishes)
     if ("copy", None) in calls:
         calls["copy", None] = lambda send, recv: np.copyto(recv, send)
+    if ("gloo", None) in calls:
+        calls["gloo", None] = gloo(comm, sweep.op)
     if mpi_has(dtype) and sweep.op in OPS:
         calls["native", None] = partial(comm.Allreduce, op=OPS[sweep.op])
     inputs = arena.inputs(cases)
@@ -147,13 +152,28 @@ def rows_of(
             batch=batch,
             **summarize(samples[i])._asdict(),
             algbw=nbytes / np.median(samples[i]) / 1e9,
-            predicted=None if name in OTHERS or codec else estimate(name, comm.size, nbytes, *constants),
+            predicted=None if name in OTHERS or codec else predict(name, comm.size, nbytes, constants),
             ratio=None if native is None else float(np.median(samples[i] / native)),
             wrong=int(wrong[i]) + (0 if same[i] else count),
             samples=samples[i].tolist(),
         )
         for i, (name, codec) in enumerate(cells)
     ]  # fmt: skip
+
+
+def predict(name: str, size: int, nbytes: int, constants: tuple[float, float, float]) -> float:
+    """Seconds by the model, for the parameters that the engine takes."""
+    key, params = parse(name, size)
+    return estimate(key, size, nbytes, *constants, **segmented(key, size, nbytes, params))
+
+
+def gloo(comm: MPI.Intracomm, op: str) -> Any:
+    """The all-reduce of PyTorch, which not everyone has."""
+    try:
+        from .gloo import start
+    except ModuleNotFoundError as error:
+        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
+    return start(comm, op)
 
 
 def alike(array: np.ndarray) -> bool:

@@ -20,9 +20,15 @@ class Blockwise(Codec):
         Elements given to `encode_block` at a time.
     seed : int
         Of the random numbers.
+    correlated : bool
+        These differ from rank to rank by how their bits are turned.
     """
 
     seed: int = 0
+
+    @property
+    def correlated(self) -> bool:
+        return False
 
     @property
     def strip(self) -> int:
@@ -43,5 +49,10 @@ class Blockwise(Codec):
 
     def kernels(self, dtype: Any) -> Kernels:
         return block_kernels(
-            type(self).__module__, self.params, self.seed, self.strip, self.record(self.strip), np.dtype(dtype)
+            type(self).__module__,
+            (*self.params, int(self.correlated)),
+            self.seed,
+            self.strip,
+            self.record(self.strip),
+            np.dtype(dtype),
         )

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DTYPES", "choice", "positive", "power_of_two", "readable", "room", "share", "values", "whole"]
+__all__ = ["DTYPES", "choice", "positive", "power_of_two", "readable", "room", "share", "sixteenths", "values", "whole"]
 
 #: What can be encoded; float64 is computed in float32.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -28,6 +28,13 @@ def whole(codec: Any, key: str, least: int = 0, most: int = 2**31 - 1) -> None:
     value = getattr(codec, key)
     if not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{key} is a whole number from {least} to {most}, not {value!r}")
+
+
+def sixteenths(codec: Any, key: str, least: int, most: int) -> None:
+    """Refuse a parameter that is no number in this range, or not a multiple of 1/16."""
+    value = getattr(codec, key)
+    if not isinstance(value, float | int) or not least <= value <= most or value * 16 % 1:
+        raise ValueError(f"{key} is a multiple of 1/16 from {least} to {most}, not {value!r}")
 
 
 def share(codec: Any, key: str) -> None:

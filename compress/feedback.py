@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from . import doors
 from .codec import START, Codec
 from .context import Context
 from .method import AllReduce, Method, working
+from .warmup import check, warmed
 
 __all__ = ["ErrorFeedback"]
 
@@ -22,6 +24,8 @@ class ErrorFeedback(Method):
     Parameters
     ----------
     codec : Codec
+    warmup : int
+        Steps in which a codec with a ratio sends more, see `warmup.warmed`.
 
     See: Seide et al., 1-bit stochastic gradient descent, Interspeech 2014; Stich et al., NeurIPS 2018.
 
@@ -37,16 +41,22 @@ class ErrorFeedback(Method):
     """
 
     codec: Codec
+    warmup: int = 0
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        doors.whole(self, "warmup")
+        check(self.codec, self.warmup)
+
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+        codec = warmed(self.codec, self.warmup, at.step)
         residual = self.recall(key, "residual", x.shape)
         wanted = x.astype(working(x))
         if residual is not None:
             wanted += residual
-        sent = self.codec.decode(self.codec.encode(wanted, at=at), np.empty_like(x))
+        sent = codec.decode(codec.encode(wanted, at=at), np.empty_like(x))
         self.remember(key, residual=wanted - sent)
-        return allreduce(sent, codec=self.codec)
+        return allreduce(sent, codec=codec)
 
     def residual(self, key: str) -> np.ndarray:
         """What of a tensor was not sent yet."""

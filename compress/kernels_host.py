@@ -19,7 +19,7 @@ from allreduce.execute.reductions import CODES, Kernel, _compiled
 from .arrays import fetch, settle
 from .context import Kernels
 from .memory import at8, at64, floats, inline, scratch
-from .noise import noise_key
+from .noise import apart, noise_key
 
 __all__ = ["SIGNATURE", "block_kernels", "version"]
 
@@ -28,7 +28,10 @@ SIGNATURE = "void(int64, int64, int64, int64, int64)"
 
 
 def block_kernels(module: str, params: tuple[int, ...], seed: int, block: int, record: int, dtype: np.dtype) -> Kernels:
-    """The kernels of the codec in a module whose message is a record of so many bytes per block."""
+    """The kernels of the codec in a module whose message is a record of so many bytes per block.
+
+    The last parameter tells whether random numbers are correlated.
+    """
     return _kernels(module, (*params, version()), seed, block, record, CODES.index(dtype))
 
 
@@ -44,12 +47,13 @@ def _kernels(module: str, params: tuple[int, ...], seed: int, block: int, record
 
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         memory = scratch(room)
+        stream, turn = apart(params[-2], step)
         codes, words = at8(memory, block), at64(memory, block // 8)
         values, work = floats(memory + block, block), floats(memory + 5 * block, 2 * block)
         for k in range((count + block - 1) // block):
             n = min(block, count - k * block)
             x = fetch(code, a + k * block * size, n, values)
-            key = noise_key(seed, step, b + k * block)
+            key = np.uint64(noise_key(seed, stream, b + k * block)) | turn
             _encode_block(module, params, x, n, out + k * record, key, codes, words, work)
 
     return Kernels(

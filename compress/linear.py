@@ -8,18 +8,18 @@ import numpy as np
 from allreduce.execute.machine import bits_of_float, float_from_bits
 
 from . import doors
-from .blocks import Blockwise
 from .bounds import per_block
 from .memory import at16
 from .noise import noise
 from .packing import pack, packed, unpack
+from .rounding import Rounding
 from .values import INFINITE, LARGEST, NAN_SCALE, SMALLEST, nearest, norm, peak, scale, scale_up
 
 __all__ = ["Linear"]
 
 
 @dataclass(frozen=True)
-class Linear(Blockwise):
+class Linear(Rounding):
     """Whole multiples of a step, up to L = 2**(width-1) - 1 of them to either side of zero.
 
     The step of a block is its largest magnitude over L. Zero is exact, and so is the sign; a value is off by at most
@@ -35,7 +35,8 @@ class Linear(Blockwise):
         Bits of a value, 2..8.
     block : int
         Elements that share a step, a power of two.
-    rounding : {"nearest", "stochastic"}
+    rounding : {"nearest", "stochastic", "correlated"}
+        See `Rounding`.
     norm : {"max", "l2"}
     seed : int
         Of the stochastic rounding.
@@ -57,15 +58,9 @@ class Linear(Blockwise):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         doors.whole(self, "width", 2, 8)
-        doors.power_of_two(self, "block")
-        doors.choice(self, "rounding", "nearest", "stochastic")
         doors.choice(self, "norm", "max", "l2")
-        doors.whole(self, "seed")
-
-    @property
-    def random(self) -> bool:
-        return self.rounding == "stochastic"
 
     @property
     def idempotent(self) -> bool:
@@ -78,7 +73,7 @@ class Linear(Blockwise):
 
     @property
     def params(self) -> tuple[int, ...]:
-        return self.width, int(self.rounding == "stochastic"), int(self.norm == "l2")
+        return self.width, int(self.random), int(self.norm == "l2")
 
     def record(self, n: int) -> int:
         return 2 + packed(self.width, n)
@@ -86,7 +81,7 @@ class Linear(Blockwise):
     def errors(self, x: np.ndarray) -> np.ndarray:
         size = per_block(x, self.block, np.max if self.norm == "max" else np.linalg.norm)
         step = size / self.levels * (1 + 2**-8)
-        steps = (0.5 if self.rounding == "nearest" else 1.0) + self.levels * 2**-21
+        steps = (1.0 if self.random else 0.5) + self.levels * 2**-21
         return np.where(step < 2.0**-125, size, step * steps)
 
 

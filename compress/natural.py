@@ -7,18 +7,17 @@ import numpy as np
 
 from allreduce.execute.machine import bits_of_float, float_from_bits
 
-from . import doors
-from .blocks import Blockwise
 from .memory import at8
-from .noise import mix
+from .noise import random32
 from .packing import pack, packed, unpack
+from .rounding import Rounding
 from .values import INFINITE, magnitude
 
 __all__ = ["Natural"]
 
 
 @dataclass(frozen=True)
-class Natural(Blockwise):
+class Natural(Rounding):
     """One of the two powers of two that a value lies between, by default at random so that the mean is the value.
 
     Zero and its sign are exact, numbers below 2**-126 become that or zero, those above 2**127 become that, with a
@@ -30,7 +29,8 @@ class Natural(Blockwise):
     ----------
     block : int
         Elements whose signs follow their exponents, a power of two.
-    rounding : {"stochastic", "nearest"}
+    rounding : {"stochastic", "nearest", "correlated"}
+        See `Rounding`.
     seed : int
         Of the stochastic rounding.
 
@@ -38,23 +38,14 @@ class Natural(Blockwise):
 
     >>> x = np.array([1.0, -1.5, 0.3, 0.0], np.float32)
     >>> Natural().encode(x)
-    array([127, 128, 125,   0,   2], dtype=uint8)
+    array([127, 127, 125,   0,   2], dtype=uint8)
     >>> Natural().decode(Natural().encode(x), np.empty(4, np.float32))
-    array([ 1.  , -2.  ,  0.25,  0.  ], dtype=float32)
+    array([ 1.  , -1.  ,  0.25,  0.  ], dtype=float32)
     """
 
     block: int = 256
     rounding: str = "stochastic"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        doors.power_of_two(self, "block")
-        doors.choice(self, "rounding", "stochastic", "nearest")
-        doors.whole(self, "seed")
-
-    @property
-    def random(self) -> bool:
-        return self.rounding == "stochastic"
 
     @property
     def idempotent(self) -> bool:
@@ -62,13 +53,13 @@ class Natural(Blockwise):
 
     @property
     def params(self) -> tuple[int, ...]:
-        return (int(self.rounding == "stochastic"),)
+        return (int(self.random),)
 
     def record(self, n: int) -> int:
         return n + packed(1, n)
 
     def errors(self, x: np.ndarray) -> np.ndarray:
-        usual = x / 3 if self.rounding == "nearest" else x
+        usual = x if self.random else x / 3
         return np.where(x < 2.0**-126, 2.0**-126 * (x > 0), np.where(x < 2.0**127, usual, x / 2))
 
 
@@ -76,7 +67,7 @@ def encode_block(params: Any, x: Any, n: int, out: int, key: Any, codes: Any, wo
     y = at8(out, n)
     for i in range(n):
         size = magnitude(x[i])
-        carry = mix(np.uint32(key + np.uint32(i))) & np.uint32(0x7FFFFF) if params[0] else np.uint32(0x400000)
+        carry = random32(key, i) >> np.uint32(9) if params[0] else np.uint32(0x400000)
         exponent = np.uint32(size + np.uint32(carry)) >> np.uint32(23)
         y[i] = np.uint8(min(exponent, np.uint32(254)) if size < INFINITE else np.uint32(255))
         codes[i] = np.uint8(bits_of_float(x[i]) >> np.uint32(31))

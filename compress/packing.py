@@ -8,13 +8,13 @@ from numba import types
 
 from allreduce.execute.machine import intrinsic
 
-from .memory import inline
+from .memory import at8, inline
 
-__all__ = ["pack", "packed", "unpack"]
+__all__ = ["join", "pack", "packed", "part", "read", "unpack", "write"]
 
 
 @inline
-def _join(width: int, word: Any) -> Any:
+def join(width: int, word: Any) -> Any:
     """Eight codes that lie in bytes, moved together."""
     gap = np.uint64(8 - width)
     low = np.uint64(0x00FF00FF00FF00FF)
@@ -26,7 +26,7 @@ def _join(width: int, word: Any) -> Any:
 
 
 @inline
-def _part(width: int, word: Any) -> Any:
+def part(width: int, word: Any) -> Any:
     """Eight codes that lie together, moved apart into bytes."""
     gap, ones = np.uint64(8 - width), (np.uint64(1) << np.uint64(4 * width)) - np.uint64(1)
     word = word & ones | (word << gap * np.uint64(4)) & (ones << np.uint64(32))
@@ -50,7 +50,7 @@ def _field(builder: Any, address: Any, i: Any, width: int) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def _store(_: Any, width: Any, address: Any, i: Any, word: Any) -> Any:
+def write(_: Any, width: Any, address: Any, i: Any, word: Any) -> Any:
     """Write so many of the low bytes of a word, as number i of its kind."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -62,8 +62,8 @@ def _store(_: Any, width: Any, address: Any, i: Any, word: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def _load(_: Any, width: Any, address: Any, i: Any) -> Any:
-    """Read what `_store` wrote."""
+def read(_: Any, width: Any, address: Any, i: Any) -> Any:
+    """Read what `write` wrote."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits, place = _field(builder, args[1], args[2], width.literal_value)
@@ -81,12 +81,17 @@ def pack(width: int, words: Any, n: int, out: int) -> None:
     """
     if n % 8:
         words[n // 8] &= (np.uint64(1) << np.uint64(8 * (n % 8))) - np.uint64(1)
-    for i in range((n + 7) // 8):
-        _store(width, out, i, _join(width, words[i]))
+    if width == 4:  # half as many steps, on four times as many lanes
+        pairs, target = words.view(np.uint16), at8(out, n)
+        for i in range((n + 7) // 8 * 4):
+            target[i] = np.uint8(pairs[i] | pairs[i] >> np.uint16(4))
+    else:
+        for i in range((n + 7) // 8):
+            write(width, out, i, join(width, words[i]))
 
 
 @inline
 def unpack(width: int, message: int, n: int, words: Any) -> None:
     """Read what `pack` wrote."""
     for i in range((n + 7) // 8):
-        words[i] = _part(width, _load(width, message, i))
+        words[i] = part(width, read(width, message, i))

@@ -9,7 +9,7 @@ from . import doors
 from .codec import START
 from .context import Context
 from .method import AllReduce, Method
-from .noise import noise, noise_key
+from .noise import apart, noise, noise_key
 from .values import nearest
 
 __all__ = ["THC"]
@@ -30,6 +30,8 @@ class THC(Method):
         Bits of a code, 2..8: up to L = 2**(width-1) - 1 steps to either side.
     block : int
         Elements that share a step, a power of two.
+    rounding : {"stochastic", "correlated"}
+        Correlated, the sum of alike values is off by less than one step in all, see `rounding.Rounding`.
     seed : int
         Of the stochastic rounding.
 
@@ -42,12 +44,14 @@ class THC(Method):
 
     width: int = 4
     block: int = 256
+    rounding: str = "stochastic"
     seed: int = 0
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         doors.whole(self, "width", 2, 8)
         doors.power_of_two(self, "block")
+        doors.choice(self, "rounding", "stochastic", "correlated")
         doors.whole(self, "seed")
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
@@ -59,7 +63,8 @@ class THC(Method):
         steps = allreduce(np.where(np.isfinite(peaks), peaks, np.float32(np.nan)), op="max") / levels
         steps[steps < np.float32(2.0**-126)] = 0
         codes = np.zeros(values.size, _holding(int(levels) * at.size))
-        _quantise(values, steps, self.block, int(levels), self.seed, at.stream, at.offset, codes)
+        correlated = int(self.rounding == "correlated")
+        _quantise(values, steps, self.block, int(levels), self.seed, correlated, at.stream, at.offset, codes)
         total = allreduce(codes).astype(np.float32)
         with np.errstate(over="ignore"):
             return (total * np.repeat(steps, self.block)[: total.size]).reshape(x.shape).astype(x.dtype)
@@ -71,12 +76,13 @@ def _holding(most: int) -> np.dtype:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _quantise(x, steps, block, levels, seed, stream, offset, codes):
+def _quantise(x, steps, block, levels, seed, correlated, stream, offset, codes):
     """Round x over the steps of its blocks stochastically; leave zeros where a step is none."""
+    stream, turn = apart(correlated, stream)
     for k in range(steps.size):
         if steps[k] > 0:
             inverse = np.float32(1) / steps[k]
-            key = noise_key(seed, stream, offset + k * block)
+            key = np.uint64(noise_key(seed, stream, offset + k * block)) | turn
             for i in range(min(block, x.size - k * block)):
                 q = np.int32(nearest(x[k * block + i] * inverse + noise(key, i)) - nearest(np.float32(0)))
                 codes[k * block + i] = min(max(q, -levels), levels)

@@ -9,6 +9,8 @@ from rules import simulate
 import compress
 from allreduce.algorithms import TABLE
 from bench.__main__ import main, size
+from bench.codec_speed import measure
+from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
 from bench.inputs import Case, exact, lossy, real
 from bench.peers import table
 from bench.statistics import fit, summarize
@@ -88,11 +90,45 @@ def test_sizes_of_a_sweep():
 
 def test_the_table_of_peers(tmp_path, capsys):
     facts = {"mpi": "An MPI 1.0", "processor": "A CPU", "cores": 2, "kernel": "6", "ranks": 2, "buffers": "private"}
-    rows = [("node", 2e-6, 0.5), ("native", 4e-6, 1.0), ("copy", 1e-6, 0.25)]
+    facts["torch"] = "2.0"
+    rows = [("node", 2e-6, 0.5), ("native", 4e-6, 1.0), ("copy", 1e-6, 0.25), ("gloo", 2e-5, 5)]
     for rewrite in (False, True):
         records = [{"record": "environment", "rewrite": rewrite, **facts}]
         records += [{"record": "row", "nbytes": 64, "algorithm": a, "median": m, "ratio": r} for a, m, r in rows]
         (tmp_path / f"{rewrite}.jsonl").write_text("\n".join(map(json.dumps, records)))
-    assert "| 64 | 0.50 / 0.50 | 2.00 / 2.00 |" in table(tmp_path.glob("*.jsonl"))
+    assert "| 64 | 0.50 / 0.50 | 0.10 / 0.10 | 2.00 / 2.00 |" in table(tmp_path.glob("*.jsonl"))
     assert main(["peers", *map(str, tmp_path.glob("*.jsonl"))]) == 0
     assert "An MPI 1.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("text", EXPECTED)
+def test_errors_grow_with_the_depth_of_the_schedule(text, schedule):
+    for ranks, expected in EXPECTED[text][schedule].items():
+        arrays = list(np.random.default_rng(0).standard_normal((ranks, 1 << 14), dtype=np.float32))
+        assert vnmse(text, SCHEDULES[schedule], arrays) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_shared_grid_errs_alike_in_every_schedule():
+    arrays = list(np.random.default_rng(0).standard_normal((4, 2000), dtype=np.float32))
+    assert vnmse("thc:width=8", "ring", arrays) == vnmse("thc:width=8", "direct", arrays) > 1e-6
+    assert vnmse("lossless", "ring", arrays) < 1e-12
+
+
+def test_the_table_of_codecs(capsys):
+    Table(["int8", "thc", "feedback(sign)"], [2, 4], count=3000).show()
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("# ") for line in lines) == 3 * 4 + 1
+    assert next(line for line in lines if line.startswith("int8")).split()[1] == "8.26"
+    assert all(len(line.split()) == 2 + 2 for line in lines if line.startswith("thc"))
+    rows = np.arange(6.0).reshape(2, 3)
+    assert [row.tolist() for row in inputs(rows, 3)] == [[0, 1, 2], [3, 4, 5], [2, 0, 1]]
+
+
+def test_what_pays_is_bytes_saved_over_time():
+    import compress
+
+    speed = measure(compress.get("int8"), np.ones(1 << 16, np.float32), rounds=3)
+    assert speed.saved == (1 << 18) - compress.get("int8").nbytes(1 << 16)
+    assert speed.break_even == pytest.approx(speed.saved / (speed.encode + speed.add))
+    assert min(speed.copy, speed.encode, speed.decode, speed.add) > 0

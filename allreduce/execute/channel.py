@@ -21,6 +21,7 @@ __all__ = ["NODE", "Channel", "Plan"]
 NODE = "node"
 #: What is run to find out how to publish.
 PROBE = Order("allreduce", NODE, 1 << 14, np.dtype(np.float32))
+TURNS, CALLS = 6, 6
 #: Processors of a node are numbered below it.
 MOST_CORES = 4096
 #: Plans kept by one channel.
@@ -39,13 +40,18 @@ class Channel:
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = comm.rank, comm.size
         self.timeout = timeout
-        #: the next tag, the numbers that flags have reached, the next slot: the same on all ranks
-        self.counters = np.zeros(3, np.int64)
+        #: the next tag, the numbers that flags have reached, the next slot, bytes published since `calibrate`: the
+        #: same on all ranks
+        self.counters = np.array([0, 0, 0, loop.STALE])
         self.together = together or one_node(self.comm)
+        #: processors of a node that its ranks may use
+        self.cores = cores(self.comm)
         #: fruitless polls before others may have the processor
-        self.spin = 20000 if not self.together or self.size <= cores(self.comm) else 0
+        self.spin = 20000 if not self.together or self.size <= self.cores else 0
         self.scratch = Scratch()
         self.plans: dict[Order, Plan] = {}
+        #: channels of some of the ranks, by their ranks here
+        self.nodes: dict[tuple[int, ...], Channel] = {}
         #: addresses of operations' states by the arguments of the call, for the shortest way in
         self.fast: dict[tuple, int] = {}
         self.broken = ""  # why no more operations can run
@@ -54,14 +60,27 @@ class Channel:
         """The plan for an order, made on first use; the oldest go when there are too many."""
         if order not in self.plans:
             self.plans[order] = Plan(order, self)
-            if order.algorithm == NODE and order.count * order.dtype.itemsize > SMALL and self.spin:
-                self.calibrate()
             if len(self.plans) > MOST_PLANS:
                 gone = self.plans.pop(next(iter(self.plans)))
                 gone.operations[0].scratch.users.remove(gone.operations[0])
                 for key in [key for key, state in self.fast.items() if state == gone.state]:
                     del self.fast[key]
-        return self.plans[order]
+        plan = self.plans[order]
+        if plan.published and plan.node.counters[3] >= loop.STALE:
+            plan.node.calibrate()
+        return plan
+
+    def inside(self, members: tuple[int, ...]) -> "Channel":
+        """A channel of these ranks, ourselves among them, which share memory; collective over them on first use."""
+        if members not in self.nodes:
+            group = self.comm.Get_group()
+            some = group.Incl(members)
+            comm = self.comm.Create_group(some)
+            self.nodes[members] = Channel(comm, self.timeout, together=True)
+            comm.Free()
+            some.Free()
+            group.Free()
+        return self.nodes[members]
 
     def running(self, state: int) -> Compiled:
         """The operation whose state is at an address."""
@@ -95,16 +114,19 @@ class Channel:
     def calibrate(self) -> None:
         """Find out how to publish in shared memory: cores are near or far, and on virtual machines that changes.
 
-        Every rank runs the same all-reduces of 64 KB with ordinary and with streaming stores; rank 0 chooses.
+        Every rank runs the same all-reduces of 64 KB with ordinary and with streaming stores; rank 0 chooses, for all
+        sizes, because the same way was the faster one at 4 KB and at 16 MB. This takes half a millisecond, and is due
+        again after so many bytes that it is not felt.
         """
+        self.counters[3] = 0
         data = np.zeros(PROBE.count, PROBE.dtype)
         operation = self.probe
         best = [float("inf")] * 2
-        for turn in range(8):
+        for turn in range(TURNS):
             if self.rank == 0:
                 self.window.streams = bool(turn % 2)
             begin = time.perf_counter()
-            for _ in range(10):
+            for _ in range(CALLS):
                 if loop.run(operation.address, id(data), id(data)) == loop.AGAIN:
                     operation.watch((data,))
                     finish(operation)
@@ -132,6 +154,8 @@ class Channel:
         """Free the duplicate; collective."""
         self.fail("the Communicator is closed")
         self.plans.clear()
+        for node in self.nodes.values():
+            node.close()
         if "window" in self.__dict__:
             self.window.free()
         if self.comm != MPI.COMM_NULL:
@@ -152,6 +176,8 @@ class Plan:
 
     def __init__(self, order: Order, channel: Channel) -> None:
         self.order, self.channel = order, channel
+        #: whose window it uses
+        self.node = channel.inside(order.members(channel.rank)) if order.inside else channel
         lowering = lower_shared if order.algorithm == NODE else lower
         self.table = lowering(order, channel.rank, channel.size)
         self.rows = self.table.array()
@@ -175,6 +201,12 @@ class Plan:
                 return operation
         self.operations.append(self.new())
         return self.operations[-1]
+
+    @property
+    def published(self) -> int:
+        """Bytes that this adds to what makes `calibrate` due."""
+        nbytes = self.order.count * self.order.dtype.itemsize
+        return nbytes if self.table.signals and nbytes > SMALL and self.node.spin else 0
 
     @property
     def counts(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numba import int64, njit
 
+from .layout import CONTROL, HELLO_WORDS, SLOT, SLOTS
 from .machine import (
     call,
     call_double,
@@ -50,14 +51,14 @@ DONE, AGAIN, ERROR, REFUSED = range(4)
 (
     PC, ROWS, TABLE, BASES, KERNELS, REQUESTS, REQUEST_SIZE, COMM, BYTE, FLAG, STATUS,
     ISEND, IRECV, TEST, WTIME, MEMCPY, YIELD, TAG, TAG_LIMIT, COUNTERS, BUSY, CODE, SPIN, SINCE,
-    SEND_COUNT, RECV_COUNT, ITEMSIZE, DTYPE, NDARRAY, RANK, SIZE, SIGNALS, EPOCH, SHARED, PARTS, MODE, NUMBER, WORDS,
-) = range(38)  # fmt: skip
+    SEND_COUNT, RECV_COUNT, ITEMSIZE, DTYPE, NDARRAY, RANK, SIZE, SIGNALS, EPOCH, SHARED, PARTS, MODE, PUBLISHED,
+    FLAGS, NUMBER, WORDS,
+) = range(40)  # fmt: skip
 
 #: Fruitless polls between looks at the clock, and the longest time away from the caller in nanoseconds.
 CLOCK, SLICE = 256, 100_000_000
-#: In a rank's part of the window: its flag, where its arrays lie and how to publish; then slots in rotation.
-CONTROL, HELLO_WORDS, MODE_WORD = 256, 64, 192
-SLOTS, SLOT = 8, (1 << 18) + (1 << 16)
+#: After so many bytes through the window it is time to find out again how to publish.
+STALE = 1 << 28
 
 # Where NumPy's C API keeps the fields of an array object; `reads_arrays` checks it.
 A_TYPE, A_DATA, A_DIMENSIONS, A_SHAPE, A_DTYPE, A_FLAGS = 8, 16, 24, 32, 56, 64
@@ -260,10 +261,12 @@ def arm(state: int, sendbuf: int, recvbuf: int) -> None:
     store64(counters, load64(counters) + 1)
     if get(state, SIGNALS) == 0:
         return
+    counters = get(state, FLAGS)
     put(state, EPOCH, load64(counters + 8))
     store64(counters + 8, load64(counters + 8) + get(state, SIGNALS))
     slot = load64(counters + 16) % SLOTS
     store64(counters + 16, load64(counters + 16) + 1)
+    store64(counters + 24, load64(counters + 24) + get(state, PUBLISHED))
     size = get(state, SIZE)
     for peer in range(size):
         control = load64(bases + 8 * (PEERS + size + peer))
@@ -288,6 +291,8 @@ def run(state: int, sendbuf: int, recvbuf: int) -> int:
     """Check two arrays, given by their ids, and run the plan on them; REFUSED sends the caller to the slow path."""
     sends, recvs = get(state, SEND_COUNT), get(state, RECV_COUNT)
     if load64(get(state, BUSY)) != 0:
+        return REFUSED
+    if get(state, PUBLISHED) and load64(get(state, FLAGS) + 24) >= STALE:
         return REFUSED
     if not suits(state, sendbuf, sends, CONTIGUOUS | ALIGNED):
         return REFUSED

@@ -16,6 +16,10 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core.cgutils import unpack_tuple
 
+from .cache import find_room
+
+find_room()  # before the first function is made that is to be kept
+
 #: Untyped, for what it returns is called with one argument less than what it takes.
 intrinsic: Any = extending.intrinsic
 
@@ -29,10 +33,15 @@ HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 def compiling() -> Iterator[None]:
     """Let the first process of a machine compile alone and write the cache; the others wait, then read it together.
 
-    Only a courtesy: who has waited PATIENCE seconds goes ahead.
+    Only a courtesy: who has waited PATIENCE seconds goes ahead, and who cannot have the file at once.
     """
     path = os.path.join(tempfile.gettempdir(), f"allreduce-compiling-{os.getuid()}")
-    with open(path, "a") as file:
+    try:
+        file = open(path, "a")  # noqa: SIM115
+    except OSError:
+        yield
+        return
+    with file:
         deadline, kind = time.monotonic() + PATIENCE, fcntl.LOCK_EX
         while time.monotonic() < deadline:
             try:

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from . import loop
 from .interpreter import HostMemory, Interpreter
+from .layout import MODE_WORD
 from .loop import DONE, ERROR
 from .mpi_abi import handle, library, tag_limit, threads_need_lock
 from .table import LINE, MOST_OPERATIONS, OPERATION, PEERS, RECV, SCRATCH, SEND, WAIT
@@ -124,12 +125,12 @@ class Compiled(Operation):
 
     def __init__(self, plan: "Plan", scratch: Scratch) -> None:
         super().__init__(plan, scratch)
-        mpi, table, channel = library(), plan.table, plan.channel
+        mpi, table, channel, node = library(), plan.table, plan.channel, plan.node
         assert mpi is not None
         self.state = np.zeros(loop.WORDS, np.int64)
         self.requests = np.zeros((table.requests + 1) * mpi.request_size, np.uint8)
         self.status = np.zeros(16, np.int64)
-        self.bases, self.parts = np.zeros(PEERS + 4 * channel.size, np.int64), np.zeros(channel.size, np.int64)
+        self.bases, self.parts = np.zeros(PEERS + 4 * node.size, np.int64), np.zeros(node.size, np.int64)
         sends, recvs = plan.counts
         words = {
             loop.ROWS: len(plan.rows), loop.TABLE: plan.rows.ctypes.data, loop.KERNELS: plan.addresses.ctypes.data,
@@ -139,8 +140,9 @@ class Compiled(Operation):
             loop.ISEND: mpi.isend, loop.IRECV: mpi.irecv, loop.TEST: mpi.test, loop.WTIME: mpi.wtime,
             loop.MEMCPY: mpi.memcpy, loop.YIELD: mpi.sched_yield,
             loop.TAG_LIMIT: mpi.tag_limit, loop.COUNTERS: channel.counters.ctypes.data, loop.SPIN: channel.spin,
-            loop.RANK: channel.rank, loop.SIZE: channel.size, loop.SIGNALS: table.signals,
-            loop.PARTS: self.parts.ctypes.data,
+            loop.RANK: node.rank, loop.SIZE: node.size, loop.SIGNALS: table.signals,
+            loop.FLAGS: node.counters.ctypes.data,
+            loop.PARTS: self.parts.ctypes.data, loop.PUBLISHED: plan.published,
             loop.SEND_COUNT: sends, loop.RECV_COUNT: recvs, loop.ITEMSIZE: plan.order.dtype.itemsize,
             loop.DTYPE: id(plan.order.dtype), loop.NDARRAY: id(np.ndarray),
         }  # fmt: skip
@@ -149,9 +151,9 @@ class Compiled(Operation):
         self.address = self.state.ctypes.data
         self.moved()
         if table.signals:
-            self.state[loop.SHARED] = channel.window.shared.ctypes.data
-            self.state[loop.MODE] = channel.window.parts[0] + loop.MODE_WORD
-            self.bases[PEERS + channel.size : PEERS + 2 * channel.size] = channel.window.parts
+            self.state[loop.SHARED] = node.window.shared.ctypes.data
+            self.state[loop.MODE] = node.window.parts[0] + MODE_WORD
+            self.bases[PEERS + node.size : PEERS + 2 * node.size] = node.window.parts
         scratch.serve(self, table.scratch)
 
     def _start(self, sendbuf: int, recvbuf: int) -> None:

@@ -14,6 +14,7 @@ from ..algorithms import TABLE, halves
 from ..schedules import Schedule, mirror, owned, share
 from . import reductions
 from .coded import Coded, speakers
+from .inside import Node
 from .lowering import Vector
 from .reductions import Kernel
 from .table import PLAIN, RECVBUF, SENDBUF, Region, Table
@@ -42,6 +43,8 @@ class Order:
         Of the algorithm.
     codec : Codec or None
         What travels is encoded with; of an all-reduce or a reduce, for a sum or an average.
+    inside : bool
+        Steps inside one of the algorithm's `nodes` go through memory that its ranks share.
     """
 
     collective: str
@@ -53,12 +56,21 @@ class Order:
     root: int = 0
     params: tuple = ()
     codec: Codec | None = None
+    inside: bool = False
+
+    def members(self, rank: int) -> tuple[int, ...]:
+        """The ranks that a rank shares memory with in this operation."""
+        if not self.inside:
+            return (rank,)
+        return next(tuple(node) for node in dict(self.params)["nodes"] if rank in node)
 
 
 def lower(order: Order, rank: int, size: int) -> Table:
     """The table of one rank."""
-    table = Table()
-    reduce_half, copy_half = _halves(order, rank, size)
+    table, node = Table(), Node(order.members(rank), rank, order.accumulate or order.dtype, order.op)
+    both = [_halves(order, member, size) for member in node.members]
+    reduce_half, copy_half = both[node.me]
+    copies = [half for _, half in both]
     blocks, itemsize = reduce_half.blocks, order.dtype.itemsize
     source, final, kept = Region(SENDBUF, 0), Region(RECVBUF, 0), range(blocks)
     if order.collective == "reduce_scatter":
@@ -76,14 +88,15 @@ def lower(order: Order, rank: int, size: int) -> Table:
         result = Vector(table, rank, order.count, itemsize, blocks, source, final)
     else:
         summed = _start(order, table, rank, size, reduce_half, source, final)
-        summed.run(reduce_half)
+        node.run(summed, [half for half, _ in both])
         held = owned(mirror(copy_half) if TABLE[order.algorithm].owner == "all" else reduce_half)
         _average(order, summed, held, size)
         if isinstance(summed, Coded):
             summed.spread(copy_half, held)
-            copy_half, held = Schedule(blocks, ()), [kept]
+            copies, held = [Schedule(blocks, ())], [kept]
         result = _rounded(order, summed, held, final)
-    result.run(copy_half)
+    node.run(result, copies)
+    node.close(table)
     if order.collective == "reduce_scatter":
         table.copy(Region(RECVBUF, 0), result.at(kept), result.nbytes(kept))
     else:

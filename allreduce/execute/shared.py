@@ -15,27 +15,11 @@ from typing import NamedTuple
 from ..algorithms import halves
 from ..schedules import Recv, Schedule, Send, pipelined, relabel, share, sums, then
 from . import reductions
-from .loop import SLOT
+from .layout import AREA, AREAS, LONG, SLOT, area_bytes
 from .lowering import Vector
 from .plan import Order
 from .reductions import Kernel
-from .table import (
-    AGREE,
-    AWAIT,
-    END,
-    FUSE,
-    HELLO,
-    LINE,
-    PEERS,
-    PLAIN,
-    RECVBUF,
-    SENDBUF,
-    SIGNAL,
-    Region,
-    Table,
-    aligned,
-)  # fmt: skip
-from .window import AREA, AREAS, LONG, area_bytes
+from .table import AGREE, AWAIT, END, HELLO, LINE, NOWHERE, PEERS, RECVBUF, SENDBUF, Region, Table, aligned
 
 __all__ = ["ONE_SHOT", "ONE_SLOT", "SMALL", "lower_shared"]
 
@@ -101,8 +85,8 @@ def lower_short(table: Table, order: Order, rank: int, size: int) -> None:
     beside = 8 if nbytes <= LINE - 8 else LINE
     publish = table.put if nbytes > SMALL else table.copy
     publish(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
-    meet(table, PEERS, rank, 1)
-    fuse(table, kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
+    table.meet(PEERS, rank, 1)
+    table.fuse(kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
 
 
 def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
@@ -116,39 +100,11 @@ def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
         there = [Region(PEERS + 3 * size + q, start * itemsize) for q in others]
         inputs = Region(PEERS + 2 * size, start * itemsize)
         own, first = Region(SENDBUF, start * itemsize), there[0] if there else NOWHERE
-        fuse(table, kernel, here, own, inputs, count * elements, first)
+        table.fuse(kernel, here, own, inputs, count * elements, first)
         for region in there[1:]:
             table.copy(region, here, count * itemsize)
-    meet(table, PEERS + size, rank, 2)
+    table.meet(PEERS + size, rank, 2)
     table.rows.append((END, 0))
-
-
-NOWHERE = Region(PLAIN, 0)
-
-
-def fuse(
-    table: Table,
-    kernel: Kernel,
-    out: Region,
-    own: Region,
-    others: Region,
-    count: int,
-    also: Region = NOWHERE,
-    nbytes: int = 0,
-) -> None:
-    """Add up all ranks' parts: our own, and at `others`, a place in the first of a group of buffers, the rest.
-
-    The sum also goes to a second place; as something published, if it is said how many bytes it has.
-    """
-    if count:
-        table.rows.append((FUSE, table.step, table.number(kernel), *out, *own, *others, count, *also, nbytes))
-
-
-def meet(table: Table, flags: int, rank: int, number: int) -> None:
-    """Raise our flag, at the beginning of our buffer of a group, to a number and wait for the others to do so."""
-    table.rows.append((SIGNAL, table.step, flags + rank, 0, number))
-    table.rows.append((AWAIT, table.step, flags, 0, number))
-    table.signals = max(table.signals, number)
 
 
 class Place(NamedTuple):
@@ -211,13 +167,13 @@ class Shared(Vector):
         """Append the steps of a schedule, the first of which raises the flags to a number."""
         for step in schedule.steps:
             self.publish({b for m in step if isinstance(m, Send) for b in m.blocks} - self.published)
-            meet(self.table, self.place.group, self.rank, number)
+            self.table.meet(self.place.group, self.rank, number)
             number += 1
             self.take([m for m in step if isinstance(m, Recv) and not m.add])
             self.add([m for m in step if isinstance(m, Recv) and m.add])
             self.table.step += 1
         if self.inputs:  # the others may still be reading ours
-            meet(self.table, self.place.group, self.rank, number)
+            self.table.meet(self.place.group, self.rank, number)
         if self.order.collective in ("allreduce", "allgather") or self.size == 1:
             self.settle(range(self.blocks))
         self.table.rows.append((END, self.table.step))
@@ -251,5 +207,5 @@ class Shared(Vector):
                 also, nbytes = self.area(self.rank, b), self.nbytes(blocks)
                 self.published.update(blocks)
             count = self.nbytes(blocks) // self.itemsize * elements
-            fuse(self.table, kernel, self.home(blocks), self.at(blocks), others, count, also, nbytes)
+            self.table.fuse(kernel, self.home(blocks), self.at(blocks), others, count, also, nbytes)
             self.written(blocks)

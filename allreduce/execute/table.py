@@ -9,8 +9,8 @@ from ..schedules import ranges
 from .reductions import Kernel
 
 __all__ = [
-    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HEAD", "HELLO", "LINE", "MOST_OPERATIONS", "OPERATION",
-    "PEERS", "PLAIN", "PUT", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted",
+    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HEAD", "HELLO", "LINE", "MOST_OPERATIONS", "NOWHERE",
+    "OPERATION", "PEERS", "PLAIN", "PUT", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted",
     "Region", "Table", "aligned",
 ]  # fmt: skip
 
@@ -58,6 +58,9 @@ class Region(NamedTuple):
 
     def after(self, nbytes: int) -> "Region":
         return Region(self.buffer, self.offset + nbytes)
+
+
+NOWHERE = Region(PLAIN, 0)
 
 
 class Posted(NamedTuple):
@@ -129,6 +132,29 @@ class Table:
     def apply(self, kernel: Kernel, out: Region, a: Region, b: Region, count: int, number: int = 0) -> None:
         if count:
             self.rows.append((CALL, self.step, self.number(kernel), *out, *a, *b, count, number))
+
+    def fuse(
+        self,
+        kernel: Kernel,
+        out: Region,
+        own: Region,
+        others: Region,
+        count: int,
+        also: Region = NOWHERE,
+        nbytes: int = 0,
+    ) -> None:
+        """Add up all ranks' parts: our own, and at `others`, a place in the first of a group of buffers, the rest.
+
+        The sum also goes to a second place; as something published, if it is said how many bytes it has.
+        """
+        if count:
+            self.rows.append((FUSE, self.step, self.number(kernel), *out, *own, *others, count, *also, nbytes))
+
+    def meet(self, flags: int, rank: int, number: int) -> None:
+        """Raise our flag, at the beginning of our buffer of a group, to a number and wait for the others to do so."""
+        self.rows.append((SIGNAL, self.step, flags + rank, 0, number))
+        self.rows.append((AWAIT, self.step, flags, 0, number))
+        self.signals = max(self.signals, number)
 
     def number(self, kernel: Kernel) -> int:
         """The place of a kernel among ours."""

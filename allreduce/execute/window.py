@@ -13,21 +13,13 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from .loop import CONTROL, MODE_WORD, SLOT, SLOTS
+from .layout import AREAS, LONG, MODE_WORD, area_bytes
 from .table import LINE, aligned
 
-__all__ = ["AREA", "AREAS", "LONG", "Window", "area_bytes", "one_node"]
+__all__ = ["Window", "one_node"]
 
-#: Segments of long vectors have at most so many bytes, and use so many areas in turn.
-AREA, AREAS = 1 << 19, 3
-LONG = CONTROL + SLOTS * SLOT  # where the areas begin in a part
 #: Arrays that can be shared, at most.
 MOST_SHARED = 256
-
-
-def area_bytes(size: int) -> int:
-    """Of an area that holds one block per rank, each beginning a cache line."""
-    return aligned(AREA) + 2 * LINE * size
 
 
 class Window:

@@ -1,5 +1,7 @@
 """The codecs under test, and arrays that are hard on them."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 
@@ -8,10 +10,12 @@ import compress
 #: One of every kind of record, every rounding, every way to a scale.
 CONFIGS = [
     "float16", "bfloat16",
-    "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int2", "terngrad", "qsgd:width=4",
+    "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int3:rounding=correlated", "int2",
+    "terngrad", "qsgd:width=4", "dynamic", "dynamic:bits=3", "elias:levels=10,block=256",
+    "spikes:width=3", "spikes:block=128,rounding=stochastic",
     "sign:block=64", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "natural", "natural:rounding=nearest,block=32",
-    "topk:ratio=0.1", "threshold:least=0.5", "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False",
-    "blocktopk:ratio=0.3,block=16", "lossless",
+    "topk:ratio=0.1", "sampled:ratio=0.05", "threshold:least=0.5", "blocktopk:ratio=0.3,block=16",
+    "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False", "lossless",
     "bounded:eb=0.02", "eden:block=64", "eden:width=1,block=256",
 ]  # fmt: skip
 CODECS = {text: compress.get(text) for text in CONFIGS}
@@ -28,9 +32,14 @@ SOME = [
     "bounded:eb=0.02",
 ]
 
+#: Of a small model early and late in its training, a row per rank; data/make_gradients.py made them.
+STORED = {
+    name: np.load(Path(__file__).parents[1] / "data" / f"{name}.npy", allow_pickle=False) for name in ("early", "late")
+}
+
 
 def gradients(n: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays of n float32: of a usual size, heavy-tailed, sparse, constant, tiny, huge."""
+    """Arrays of n float32: of a usual size, heavy-tailed, sparse, constant, tiny, huge, and of real gradients."""
     rng = np.random.default_rng(seed)
     gauss = rng.standard_normal(n).astype(np.float32)
     return {
@@ -41,6 +50,7 @@ def gradients(n: int, seed: int = 0) -> dict[str, np.ndarray]:
         "denormal": (gauss * np.float32(2.0**-64)) * np.float32(2.0**-72),
         "mixed": gauss * np.exp2(rng.integers(-140, 126, n)).astype(np.float32),
         "largest": np.where(gauss < 0, -1, 1).astype(np.float32) * np.finfo(np.float32).max,
+        **{name: np.resize(rows[seed % len(rows) :], n) for name, rows in STORED.items()},
     }
 
 

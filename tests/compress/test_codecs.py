@@ -1,9 +1,11 @@
 """What every codec promises."""
 
+import contextlib
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import zstandard
 from data import CODECS, DTYPES, SOME, bits, decoded, gradients
 
 from compress import Context
@@ -182,6 +184,20 @@ def test_kernels_called_by_address_are_the_methods(codec):
     kernels.add.call(total.ctypes.data, start.ctypes.data, message.ctypes.data, n, 0)
     assert total.tobytes() == (start + values).tobytes()
     assert kernels.encode.address and kernels.decode.address and kernels.add.address
+
+
+@EVERY
+def test_a_damaged_message_is_refused_or_harms_only_its_values(codec):
+    rng = np.random.default_rng(0)
+    for n in (1, 500, 3 * codec.block + 5):
+        whole = codec.encode(gradients(n)["gaussian"])
+        for kind in range(6):
+            message = rng.integers(0, 256, whole.size, dtype=np.uint8) if kind % 2 else whole.copy()
+            message[rng.integers(0, max(whole.size, 1), kind if whole.size else 0)] ^= np.uint8(255)
+            room = np.full(n + 2 * GUARD, 7, np.float32)
+            with contextlib.suppress(ValueError, IndexError, zstandard.ZstdError):
+                codec.decode(message if codec.exact_size or kind < 4 else message[:-1], room[GUARD : GUARD + n])
+            assert (room[:GUARD] == 7).all() and (room[GUARD + n :] == 7).all()
 
 
 @EVERY

@@ -9,7 +9,11 @@ from data import CODECS, CONFIGS
 import compress
 from compress.method import Method
 
-METHODS = {"feedback": "feedback(topk:ratio=0.02)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6,seed=2"}
+METHODS = {
+    "feedback": "feedback(topk:ratio=0.02)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6,seed=2",
+    "dgc": "dgc(topk:ratio=0.02):momentum=0.5,warmup=9",
+    "ef21": "ef21(topk:ratio=0.02)", "diana": "diana(qsgd):alpha=0.25",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", METHODS.values())
@@ -17,7 +21,8 @@ def test_text_and_call_make_the_same_method(text):
     method = compress.get(text)
     assert str(method) == text
     assert compress.get(str(method)) == method
-    assert eval(repr(method), {type(m).__name__: type(m) for m in (method, compress.get("topk"))}) == method
+    kinds = [method, compress.get("topk"), compress.get("qsgd")]
+    assert eval(repr(method), {type(kind).__name__: type(kind) for kind in kinds}) == method
 
 
 @pytest.mark.parametrize("text", CONFIGS)
@@ -52,7 +57,7 @@ def test_only_what_differs_from_the_default_is_written():
         ("int4:width=3", "int4 has no parameter 'width'; it has block, rounding, norm, seed"),
         ("int4:block=many", "cannot read block='many' of int4; expected int"),
         ("int4:block=24", "block is a power of two from 8 to 8192, not 24"),
-        ("int4:rounding=up", "unknown rounding 'up'; have nearest, stochastic"),
+        ("int4:rounding=up", "unknown rounding 'up'; have nearest, stochastic, correlated"),
         ("int4:seed=-1", "seed is a whole number"),
         ("fp8:format=e3m4", "unknown format 'e3m4'; have e4m3, e5m2"),
         ("int4(int8)", "int4 takes no codec in parentheses"),
@@ -60,6 +65,7 @@ def test_only_what_differs_from_the_default_is_written():
         ("feedback(topk:ratio=0)", "ratio is a number above 0, up to 1, not 0.0"),
         ("randomk:unbiased=maybe", "cannot read unbiased='maybe' of randomk; expected bool"),
         ("threshold:least=nan", "least is a finite number above 0, not nan"),
+        ("feedback(int8):warmup=9", "warmup needs a codec with a ratio, such as topk, not int8"),
         ("int4:", None),
         ("int4(", "cannot read"),
     ],

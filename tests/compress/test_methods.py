@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from data import gradients
-from ranks import run
 
 import compress
 from compress import Context
+from compress.simulate import run
 
 F = np.float32
 CODECS = [
@@ -80,6 +80,28 @@ def test_feedback_makes_a_biased_codec_converge():
 
     assert distance(compress.get("feedback(topk:ratio=0.05)")) < 0.05
     assert distance(compress.get("feedback(sign)")) < 0.05 < distance(Without(compress.get("sign")))
+
+
+def test_dgc_is_momentum_per_value_until_it_is_sent():
+    method = compress.get("dgc(topk:ratio=0.1):momentum=0.8")
+    velocity, wanted = np.zeros(200), np.zeros(200)
+    for step, gradient in enumerate(steps_of(200, 30)):
+        velocity = 0.8 * velocity + gradient
+        wanted += velocity
+        out = method.reduce(gradient, alone, "w", Context(step))
+        largest = np.argsort(-np.abs(wanted))[:20]
+        assert sorted(np.flatnonzero(out)) == sorted(largest)
+        assert np.allclose(out[largest], wanted[largest], atol=1e-4)
+        velocity[largest] = wanted[largest] = 0
+        assert np.allclose(method.memory["w"]["residual"], wanted, atol=1e-4)
+    assert np.array_equal(compress.get("dgc(topk:ratio=1)").reduce(gradient, alone, "w"), gradient)
+
+
+@pytest.mark.parametrize("name", ["feedback", "dgc"])
+def test_a_warm_up_sends_less_and_less(name):
+    method = compress.get(f"{name}(topk:ratio=0.002):warmup=10")
+    sent = [np.count_nonzero(method.reduce(x, alone, "w", Context(s))) for s, x in enumerate(steps_of(10_000, 12))]
+    assert sent == [2500, 2500, 625, 625, 156, 156, 40, 40, 20, 20, 20, 20]
 
 
 def test_memories_are_apart_and_what_is_not_finite_never_enters():
@@ -190,6 +212,18 @@ def test_thc_is_the_sum_within_a_step_per_rank(size, dtype):
         step = np.maximum(peaks / 7.0, 2.0**-126)
         assert (np.abs(results[0] - exact) <= size * step * (1 + 1e-5)).all(), name
     assert seen == {np.dtype(dtype)}
+
+
+def test_thc_errs_less_where_rounding_is_correlated():
+    """Of gradients that are alike, by less than a step in all."""
+    x = gradients(640)["gaussian"]
+
+    def error(rounding):
+        text = f"thc:width=3,block=64,rounding={rounding}"
+        out = run(8, lambda rank, reduce: compress.get(text).reduce(x, reduce, "w", Context(0, 0, rank, 8)))[0]
+        return np.abs(out - 8.0 * x) / np.repeat(np.abs(x).reshape(-1, 64).max(axis=1) / 3, 64)
+
+    assert error("correlated").max() < 1.01 < error("stochastic").max()
 
 
 def test_thc_is_unbiased_and_poisons_its_block_on_all_ranks():

@@ -47,6 +47,13 @@ def random32(seed, stream, index, i):
     return mix((key + index + i) % 2**32)
 
 
+def drawn(codec, at, first, i):
+    """Correlated, the rank turns the bits; else it is part of what is hashed."""
+    if codec.rounding == "correlated":
+        return random32(codec.seed, at.step, first, i) ^ int(f"{at.rank:032b}"[::-1], 2)
+    return random32(codec.seed, at.stream, first, i)
+
+
 def halves(x, size):
     """The sum of x and of zeros up to so many, as a tree."""
     x = np.concatenate([x, np.zeros(size - x.size, F)])
@@ -67,9 +74,9 @@ def linear(codec, x, at):
         q = np.zeros(b.size, int)
         if 0 < code < 0xFFFF:
             t = b * (F(1) / scale(code))
-            if codec.rounding == "stochastic":
+            if codec.random:
                 first = at.offset + k * codec.block
-                u = [random32(codec.seed, at.stream, first, i) >> 16 for i in range(b.size)]
+                u = [drawn(codec, at, first, i) >> 16 for i in range(b.size)]
                 t = t + ((np.array(u) - 32767.5) / 65536).astype(F)
             q = np.clip(np.rint(t).astype(int), -int(top), int(top))
         yield code.to_bytes(2, "little") + packed(q + int(top), codec.width), q.astype(F) * scale(code)
@@ -112,7 +119,7 @@ def natural(codec, x, at):
         for i, raw in enumerate(np.abs(b).view(np.uint32).tolist()):
             carry = 2**22
             if codec.rounding == "stochastic":
-                carry = random32(codec.seed, at.stream, at.offset + k * codec.block, i) % 2**23
+                carry = random32(codec.seed, at.stream, at.offset + k * codec.block, i) >> 9
             exponents.append(min((raw + carry) >> 23, 254) if raw < 0x7F800000 else 255)
         e = np.array(exponents)
         values = np.where(e == 255, np.nan, np.where(e == 0, 0, 2.0 ** (e - 127.0))).astype(F)
@@ -180,6 +187,47 @@ def test_eden_rotates_as_numpy_does():
         c = np.sign(t) * half[np.abs(np.abs(t)[:, None] - half).argmin(axis=1)]
         expected = signs * (matrix @ c) * np.linalg.norm(b) / (c @ t)
         assert np.allclose(out, expected[: b.size], atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["width=2", "width=3,rounding=stochastic", "width=2,norm=l2"])
+def test_spikes_are_apart_and_the_rest_is_coded_without_them(text):
+    codec, rest = compress.get(f"spikes:{text}"), Linear(**vars(compress.get(f"spikes:{text}")))
+    at = Context(step=5, offset=128)
+    for name, x in gradients(197).items():
+        left, spikes = x.copy(), np.zeros(197, bool)
+        for first in range(0, 197, 64):
+            block = np.abs(x[first : first + 64])
+            spikes[first + np.lexsort((np.arange(block.size), -block))[:2]] = True
+        left[spikes] = 0
+        expected = decoded(rest, rest.encode(left, at=at), x)
+        top = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+        expected[spikes] = np.clip(x[spikes], -top, top).astype(ml_dtypes.bfloat16)
+        assert np.array_equal(decoded(codec, codec.encode(x, at=at), x), expected), name  # -0 is 0
+
+
+def test_elias_code_is_short_and_decodes_to_what_fixed_width_does():
+    fixed, short = compress.get("qsgd:width=4,block=256"), compress.get("elias:levels=7,block=256")
+    at = Context(step=2, offset=512, rank=3)
+    for name, x in gradients(1003).items():
+        out = decoded(short, short.encode(x, at=at), x)
+        assert np.array_equal(bits(out), bits(decoded(fixed, fixed.encode(x, at=at), x))), name
+    x, codec = gradients(1 << 16)["gaussian"], compress.get("elias:levels=32,block=1024")
+    message = codec.encode(x)
+    assert 8 * message.size < 2.8 * x.size + 32 * 64
+    assert np.sum((decoded(codec, message, x) - x.astype(float)) ** 2) < np.sum(x.astype(float) ** 2)
+
+
+def test_errors_of_alike_values_cancel_where_rounding_is_correlated():
+    x = gradients(4096)["gaussian"]
+    for text, ranks in (("int2", range(16)), ("int4", range(48, 64)), ("terngrad", range(8)), ("int8", range(5, 9))):
+        errors = []
+        for rounding in ("stochastic", "correlated"):
+            codec = compress.get(f"{text.replace('terngrad', 'int2')}:rounding={rounding}")
+            outs = [decoded(codec, codec.encode(x, at=Context(7, 0, rank)), x).astype(float) for rank in ranks]
+            steps = np.repeat(np.abs(x.reshape(-1, 64)).max(axis=1), 64) / codec.levels
+            errors.append(np.abs(np.sum(outs, axis=0) - len(ranks) * x.astype(float)) / steps)
+        assert errors[1].max() < 1.02 + 0.02 * len(ranks) < errors[0].max()
+        assert np.sqrt(np.mean(errors[1] ** 2)) < 0.75 * np.sqrt(np.mean(errors[0] ** 2))
 
 
 @pytest.mark.parametrize("width", range(2, 9))

@@ -80,6 +80,28 @@ def test_threshold_sends_all_that_reach_it_and_nan():
     assert np.array_equal(bits(decoded(codec, codec.encode(x), x)), bits(np.array([1, -1, 0, np.nan, -np.inf, 0], F)))
 
 
+@pytest.mark.parametrize("ratio", [0.002, 0.03, 0.5])
+def test_sampled_sends_about_as_many_as_wished_and_only_the_largest(ratio):
+    codec = compress.get("sampled", ratio=ratio)
+    for n in (100, 4999, 200_000):
+        k = int(np.ceil(ratio * n))
+        for name, x in hard(n).items():
+            message = codec.encode(x)
+            chosen, raw = message[: message.size // 2].view(np.uint32), np.abs(x).view(np.uint32)
+            assert (np.diff(chosen.astype(int)) > 0).all() and chosen.size <= 1.3 * k, name
+            assert chosen.size >= min(0.8 * k, np.count_nonzero(raw)), name
+            left = np.delete(raw, chosen)
+            assert not left.size or not chosen.size or left.max() <= raw[chosen].min(), name
+
+
+def test_sampled_of_what_is_sparse_already_is_exact():
+    x = np.zeros(10_000, F)
+    x[[5, 700, 9999]] = [1e-30, -2, np.nan]
+    codec = compress.get("sampled:ratio=0.001")
+    assert codec.encode(x)[:12].view(np.uint32).tolist() == [5, 700, 9999]
+    assert codec.encode(np.zeros(10_000, F)).size == 0
+
+
 def test_randomk_sends_one_of_every_run_and_what_it_is_worth():
     x = np.arange(1, 1001, dtype=F)
     codec = compress.get("randomk:ratio=0.013")

@@ -55,6 +55,20 @@ def test_the_algorithm_is_the_communicators(algorithm):
         verdict.equal(recv, data.min(0))
 
 
+@pytest.mark.parametrize("algorithm", ["auto", "ring", "native"])
+def test_nobody_leaves_a_barrier_before_all_have_come(comm, algorithm):
+    for late in range(SIZE):
+        if late == RANK:
+            time.sleep(0.01)
+        come = time.monotonic()
+        if algorithm == "auto":
+            comm.Barrier()
+        else:
+            allreduce.barrier(comm, algorithm=algorithm)
+        left = time.monotonic()
+        assert WORLD.allreduce(come, MPI.MAX) <= WORLD.allreduce(left, MPI.MIN)
+
+
 def test_reduce_scatter_block_and_allgather(comm):
     data = numbers(3 * SIZE)
     with Verdict() as verdict:
@@ -310,10 +324,12 @@ def test_close_and_free():
         lambda: allreduce.allreduce(np.ones(2), comm=comm),
         lambda: allreduce.allreduce(np.ones(2), comm=comm, algorithm="native"),
         lambda: allreduce.bcast(np.ones(2), comm=comm),
+        comm.Barrier,
+        comm.barrier,
     ):
         with pytest.raises(RuntimeError, match="closed"):
             call()
-    comm.Barrier()  # MPI's own still work
+    assert comm.allreduce(1) == SIZE  # MPI's own still work
     comm.Free()
     assert comm == MPI.COMM_NULL
     other = allreduce.Communicator(WORLD.Dup())

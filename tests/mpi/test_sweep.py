@@ -1,6 +1,7 @@
 """The sweep, really run: right rows, a file, and an exit code that tells of wrong results."""
 
 import json
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def test_a_sweep_is_right_and_written_down(path, capfd):
         assert "all correct" in printed and "ring" in printed
     else:
         assert printed == ""
+
+
+def test_gloo_is_there_or_asked_for(capfd):
+    """It is PyTorch's, which need not be installed."""
+    there = find_spec("torch") is not None
+    assert main(["sweep", *SHORT, "--algorithms", "node", "gloo"]) == (0 if there else 2)
+    if COMM.rank == 0 and not there:
+        assert "pip install torch" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("more", [["--dtype", "bfloat16", "--accumulate", "float32"], ["--op", "avg", "--rewrite"]])

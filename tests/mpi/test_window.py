@@ -12,9 +12,10 @@ import pytest
 from mpi4py import MPI
 
 import allreduce
+from allreduce.execute.layout import AREA
+from allreduce.execute.loop import STALE
 from allreduce.execute.reductions import CODES, allowed_ops
 from allreduce.execute.shared import ONE_SHOT, ONE_SLOT
-from allreduce.execute.window import AREA
 
 pytestmark = pytest.mark.mpi
 
@@ -56,6 +57,13 @@ def reference(dtype: np.dtype, op: str, count: int, seed: int = 0) -> np.ndarray
     elif op == "avg":  # part by part: NumPy's complex division rounds more than once
         total = (total.view(total.real.dtype) / SIZE).view(total.dtype)
     return total.astype(dtype)
+
+
+def groups() -> list[str]:
+    """Ways to make nodes of our ranks."""
+    half = SIZE // 2
+    ways = [f"{half}+{SIZE - half}", f"1+{SIZE - 1}", str(SIZE), "+".join("1" * SIZE), f"{half}+{SIZE - half - 1}+1"]
+    return [way for way in dict.fromkeys(ways) if "0" not in way.split("+")]
 
 
 @pytest.mark.parametrize("dtype", CODES, ids=str)
@@ -161,7 +169,8 @@ def test_special_values_are_the_same_everywhere(comm):
 
 
 def test_stress_random_sizes_and_delays(comm):
-    """Ranks that come late, and sizes on all paths in any order; STRESS=100000 for the long run."""
+    """Ranks that come late, sizes and algorithms on all paths in any order; STRESS=100000 for the long run."""
+    ways = ["node", *(f"hierarchical:nodes={way}" for way in groups())]
     calls = int(os.environ.get("STRESS", "1500"))
     rng, mine = np.random.default_rng(7), np.random.default_rng(RANK + 100)
     most = 1 << 18
@@ -174,7 +183,8 @@ def test_stress_random_sizes_and_delays(comm):
         source[:count] = ramp[:count] + RANK + number % 7
         if mine.random() < 0.02:
             time.sleep(mine.uniform(0, 1e-3))
-        allreduce.allreduce(source[:count], recv[:count], comm=comm, algorithm="node")
+        way = ways[rng.integers(len(ways))] if rng.random() < 0.2 else "node"
+        allreduce.allreduce(source[:count], recv[:count], comm=comm, algorithm=way)
         expected = ramp[:count] * SIZE + SIZE * (SIZE - 1) // 2 + SIZE * (number % 7)
         wrong += np.count_nonzero(recv[:count] != expected)
     assert everywhere(wrong == 0)
@@ -216,15 +226,66 @@ def test_array_outlives_the_communicator():
     assert array.shape == (3, 5) and (array == SIZE * (SIZE - 1) / 2 + 1).all()
 
 
-def test_nothing_is_left_in_the_file_system():
-    def names() -> set[str]:
-        return {p.name for p in Path("/dev/shm").iterdir() if "allreduce" in p.name}
+def test_memory_has_no_name_that_could_be_left_behind():
+    """However the ranks end, killed ones too."""
 
-    before = names()
+    def file_at(address: int) -> str:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            first, last = (int(end, 16) for end in line.split()[0].split("-"))
+            if first <= address < last:
+                return line
+        return ""
+
     with allreduce.Communicator(COMM) as ours:
-        allreduce.empty_shared(1000, np.float64, ours)
-        allreduce.allreduce(np.ones(1000), comm=ours, algorithm="node")
-    assert names() == before
+        array = allreduce.empty_shared(1000, np.float64, ours)
+        for address in (*ours.engine.channel.window.parts, array.ctypes.data):
+            assert "memfd:" in file_at(address)
+
+
+def test_finds_out_again_how_to_publish(comm):
+    """Cores that were near may be far later: every so many bytes, on all ranks at the same call."""
+    data, result = np.ones(20_000), np.empty(20_000)
+    allreduce.allreduce(data, result, comm=comm, algorithm="node")
+    channel = comm.engine.channel
+    if channel.cores < SIZE:  # then nobody spins, and it would not matter
+        assert channel.counters[3] == STALE
+        return
+    channel.counters[3] = STALE - 2 * data.nbytes
+    published = []
+    for _ in range(4):
+        allreduce.allreduce(data, result, comm=comm, algorithm="node")
+        assert (result == SIZE).all()
+        published.append(int(channel.counters[3]))
+    assert published[0] < published[1] == STALE > published[2] < published[3]
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "hierarchical_leaders"])
+def test_inside_nodes_through_memory(comm, name):
+    f2, f4, i4 = np.dtype("f2"), np.dtype("f4"), np.dtype("i4")
+    cases = [(f4, "sum"), (i4, "avg"), (f4, "max"), (f2, "sum"), (np.dtype("c8"), "prod"), (BFLOAT16, "avg")]
+    for way, (dtype, op) in product(groups(), cases):
+        for count in (0, 1, SIZE - 1, SIZE + 1, 1000, 300_001):
+            send, result = values(dtype, count, RANK), np.empty(count, dtype)
+            for _ in range(2):
+                allreduce.allreduce(send, result, op, comm=comm, algorithm=f"{name}:nodes={way}")
+                wanted = reference(dtype, op, count)
+                assert everywhere(result.tobytes() == wanted.tobytes()), (way, dtype, op, count)
+            assert np.array_equal(send, values(dtype, count, RANK))
+            allreduce.allreduce(MPI.IN_PLACE, send, op, comm=comm, algorithm=f"{name}:nodes={way}")
+            assert everywhere(send.tobytes() == wanted.tobytes()), (way, dtype, op, count)
+        half = np.full(5, 2048 - RANK, f2)
+        wide = allreduce.allreduce(half, comm=comm, algorithm=f"{name}:nodes={way}", accumulate="f4")
+        assert everywhere((wide == np.float16(2048 * SIZE - SIZE * (SIZE - 1) // 2)).all())
+    plans = [plan for order, plan in comm.engine.channel.plans.items() if order.algorithm == name]
+    assert any(plan.table.signals for plan in plans) == (SIZE > 1)
+
+
+def test_what_nodes_use_is_freed_with_the_communicator():
+    with allreduce.Communicator(COMM) as ours:
+        allreduce.allreduce(np.ones(9), comm=ours, algorithm=f"hierarchical:nodes={SIZE}")
+        (node,) = ours.engine.channel.nodes.values()
+    assert node.comm == MPI.COMM_NULL
+    assert SIZE == 1 or not node.window.maps  # one rank alone has made none
 
 
 def test_deadline_in_shared_memory():

@@ -1,0 +1,61 @@
+"""What changes is sent."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import doors
+from .codec import START, Codec
+from .context import Context
+from .method import AllReduce, Method, working
+
+__all__ = ["Differences"]
+
+
+@dataclass
+class Differences(Method):
+    """Encode how a tensor differs from a state that all ranks can follow; nothing where it does not.
+
+    Every rank has a state h, and the sum H of all states. With m = decode(encode(x - h)), the result is H plus the sum
+    of m; then alpha m is added to h, and alpha times the sum to H. With alpha = 1 that is EF21, for any codec whose
+    error is less than its input: of a tensor that stays the same the error falls geometrically. With an unbiased codec
+    and alpha up to 1 / (1 + its variance over the square of its input) it is DIANA, which stays unbiased. Later hops
+    are not corrected: give both an all-reduce that loses nothing, or a codec of small error. A step that is not finite
+    on any rank leaves all states as they were.
+
+    Parameters
+    ----------
+    codec : Codec
+    alpha : float
+        How far the state follows, above 0 up to 1.
+
+    See: Richtarik et al., EF21, NeurIPS 2021; Mishchenko et al., DIANA, 2019.
+
+    >>> from compress import get
+    >>> method = get("ef21(topk:ratio=0.25)")
+    >>> alone = lambda x, op="sum", codec=None: x
+    >>> gradient = np.array([4, 3, 2, 1], np.float32)
+    >>> for step in range(3):
+    ...     print(method.reduce(gradient, alone, "weight"))
+    [4. 0. 0. 0.]
+    [4. 3. 0. 0.]
+    [4. 3. 2. 0.]
+    """
+
+    codec: Codec
+    alpha: float = 0.5
+    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        doors.share(self, "alpha")
+
+    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+        dtype = working(x)
+        own, total = (self.recall(key, part, x.shape) for part in ("own", "total"))
+        if own is None or total is None:
+            own, total = np.zeros(x.shape, dtype), np.zeros(x.shape, dtype)
+        change = self.codec.decode(self.codec.encode(x.astype(dtype) - own, at=at), np.empty(x.shape, dtype))
+        changes = allreduce(change.copy(), codec=self.codec)
+        follow = dtype.type(self.alpha)
+        self.remember(key, own=own + follow * change, total=total + follow * changes)
+        return (total + changes).astype(x.dtype)

@@ -1,0 +1,179 @@
+"""All ranks of an all-reduce in one process, played by the schedule: the reference for what travels and what comes out.
+
+The rules that give all ranks the same bits, with a codec as without:
+
+- The adds of one step to one block combine own and received values in ascending rank order.
+- Who sends and adds a block in one step uses decode(encode(own value)), as everybody else does.
+- Random numbers are drawn as the encoding rank; of several that hold the same sum, all draw as the lowest: partners of
+  a recursive doubling must go on with the same value.
+- Before a finished block is copied to ranks that lack it, all that hold it replace it by decode(encode(block)), drawn
+  as rank 0; copies are forwarded as the bytes that came.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from allreduce.algorithms import schedule
+from allreduce.schedules import Recv, Send, cut
+
+from .codec import Codec
+from .context import Context
+
+__all__ = ["edges", "run", "simulate"]
+
+#: By sender, receiver and block: the message, and whose contributions are in it.
+Mail = dict[tuple[int, int, int], tuple[np.ndarray, int]]
+
+
+def edges(count: int, blocks: int, block: int) -> list[int]:
+    """Where the blocks of a schedule begin, and the end: whole blocks of a codec, shared out as evenly as can be."""
+    return [min(count, cut(-(-count // block), blocks, b) * block) for b in range(blocks + 1)]
+
+
+def simulate(
+    algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None = None, step: int = 0, op: np.ufunc = np.add
+) -> list[np.ndarray]:
+    """All-reduce one array per rank.
+
+    Parameters
+    ----------
+    algorithm : str
+        As in `allreduce.schedule`.
+    arrays : sequence of ndarray
+        Of one shape and dtype; left as they are.
+    codec : Codec, optional
+        What every message is encoded with; without one, values travel as they are.
+    step : int
+        Number of the operation, for random numbers.
+    op : numpy.ufunc
+        What combines two arrays, where there is no codec.
+
+    Returns
+    -------
+    list of ndarray
+        What each rank ends with: the same bits on all.
+
+    >>> from compress import get
+    >>> ranks = [np.array([3, -7], np.float32), np.array([1, 2], np.float32)]
+    >>> simulate("direct", ranks)[0], simulate("direct", ranks, get("int4:block=8"))[1]
+    (array([ 4., -5.], dtype=float32), array([ 4.2890625, -5.0039062], dtype=float32))
+    """
+    return _Simulation(algorithm, arrays, codec, step, op).run()
+
+
+class _Simulation:
+    """What every rank holds of every block, between steps.
+
+    Attributes
+    ----------
+    held : list of list of ndarray
+        Values, by rank and block.
+    sources : list of list of int
+        Whose contributions are in them, a bit per rank.
+    copies : list of dict of int to ndarray
+        By rank and block, the message that a finished block travels as.
+    """
+
+    def __init__(
+        self, algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None, step: int, op: np.ufunc
+    ) -> None:
+        size, like = len(arrays), arrays[0]
+        self.codec, self.step, self.op, self.shape, self.ranks = codec, step, op, like.shape, range(size)
+        self.steps = [schedule(algorithm, rank, size).steps for rank in self.ranks]
+        blocks = schedule(algorithm, 0, size).blocks
+        self.edges = edges(like.size, blocks, codec.block if codec else 1)
+        pieces = list(zip(self.edges, self.edges[1:]))
+        self.held = [[array.reshape(-1)[a:b].copy() for a, b in pieces] for array in arrays]
+        self.sources = [[1 << rank for _ in pieces] for rank in self.ranks]
+        self.copies: list[dict[int, np.ndarray]] = [{} for _ in self.ranks]
+
+    def run(self) -> list[np.ndarray]:
+        for step in zip(*self.steps):
+            copied = (m.blocks for messages in step for m in messages if isinstance(m, Recv) and not m.add)
+            self.settle({b for blocks in copied for b in blocks})
+            mail = self.post(step)
+            for rank, messages in enumerate(step):
+                self.receive(rank, [m for m in messages if isinstance(m, Recv)], mail)
+        return [np.concatenate(parts).reshape(self.shape) for parts in self.held]
+
+    def settle(self, blocks: set[int]) -> None:
+        """Let all that hold these blocks finished agree on what will be copied, the first time that one is."""
+        for rank in self.ranks:
+            for b in blocks - set(self.copies[rank]):
+                if self.sources[rank][b] == (1 << len(self.ranks)) - 1:
+                    self.copies[rank][b] = self.encode(b, self.held[rank][b], drawn_as=0)
+                    self.held[rank][b] = self.decode(b, self.copies[rank][b])
+
+    def post(self, step: Sequence[Sequence[Send | Recv]]) -> Mail:
+        """All that is sent in a step, and also, as if sent to oneself, what a sender uses instead of its own value."""
+        mail: Mail = {}
+        for rank, messages in enumerate(step):
+            for m in messages:
+                for b in m.blocks if isinstance(m, Send) else ():
+                    mail[rank, m.peer, b] = mail[rank, rank, b] = self.message(rank, b), self.sources[rank][b]
+        return mail
+
+    def receive(self, rank: int, messages: list[Recv], mail: Mail) -> None:
+        terms: dict[int, dict[int, np.ndarray]] = {}
+        for m in messages:
+            for b in m.blocks:
+                message, sources = mail[m.peer, rank, b]
+                if m.add:
+                    terms.setdefault(b, {})[m.peer] = self.decode(b, message)
+                    self.sources[rank][b] |= sources
+                else:
+                    self.held[rank][b], self.sources[rank][b] = self.decode(b, message), sources
+                    self.copies[rank][b] = message
+        for b, values in terms.items():
+            own = mail.get((rank, rank, b))
+            values[rank] = self.decode(b, own[0]) if own else self.held[rank][b]
+            self.held[rank][b] = reduce(self.op, [values[r] for r in sorted(values)])
+
+    def message(self, rank: int, b: int) -> np.ndarray:
+        """What a rank sends of a block."""
+        if b in self.copies[rank]:
+            return self.copies[rank][b]
+        alike = next(r for r in self.ranks if self.sources[r][b] == self.sources[rank][b])
+        return self.encode(b, self.held[rank][b], drawn_as=alike)
+
+    def encode(self, b: int, values: np.ndarray, drawn_as: int) -> np.ndarray:
+        at = Context(self.step, self.edges[b], drawn_as, len(self.ranks))
+        return self.codec.encode(values, at=at) if self.codec else values
+
+    def decode(self, b: int, message: np.ndarray) -> np.ndarray:
+        return self.codec.decode(message, np.empty_like(self.held[0][b])) if self.codec else message
+
+
+def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "one_shot") -> list[Any]:
+    """What work(rank, allreduce) returns on each rank; ranks are threads, `allreduce` is that of a method."""
+    barrier, given, results = threading.Barrier(size), [np.empty(0)] * size, [None] * size
+    totals: list[np.ndarray] = []
+    errors: list[Exception] = []
+    ops = {"sum": np.add, "max": np.maximum}
+
+    def rank_of(rank: int) -> None:
+        def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
+            given[rank] = x
+            if barrier.wait() == 0:
+                totals[:] = simulate(algorithm, given, codec, op=ops[op])
+            barrier.wait()
+            return totals[rank].copy()
+
+        try:
+            results[rank] = work(rank, allreduce)
+        except Exception as error:
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        raise error
+    return results

@@ -1,0 +1,74 @@
+"""Methods that send how a tensor differs from what was sent."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from data import gradients
+
+import compress
+from compress import Context
+from compress.simulate import run
+
+F = np.float32
+
+
+def states(text, arrays, steps):
+    """Each rank's results and states after every step, of tensors that stay the same."""
+
+    def work(rank, allreduce):
+        method = compress.get(text)
+        outs, own = [], []
+        for step in steps:
+            outs.append(method.reduce(arrays[rank], lambda x, codec: allreduce(x), "w", Context(step, 0, rank, 3)))
+            own.append(method.memory["w"]["own"].copy())
+        return outs, own
+
+    return run(3, work)
+
+
+@pytest.mark.parametrize("codec, kept", [("topk:ratio=0.1", 0.1), ("sign:block=8192", 0.3)])
+def test_ef21_comes_nearer_by_what_the_codec_keeps(codec, kept):
+    arrays = [gradients(2000, seed)["gaussian"] for seed in range(3)]
+    results = states(f"ef21({codec})", arrays, range(20))
+    for (_, own), x in zip(results, arrays):
+        errors = [np.sum((x - h) ** 2) for h in [np.zeros_like(x), *own]]
+        if codec.startswith("topk"):
+            assert all(later <= (1 - kept) * error for error, later in pairwise(errors))
+        assert errors[20] < 0.05 * errors[0] if codec.startswith("sign") else errors[10] < 1e-6 * errors[0]
+    for (outs, _), (others, _) in pairwise(results):
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(outs, others))
+    sums = sum(own[-1].astype(float) for _, own in results)
+    assert np.allclose(results[0][0][-1], sums, atol=1e-5)
+
+
+def test_diana_is_unbiased_and_its_variance_vanishes():
+    arrays = [gradients(500, seed)["gaussian"] for seed in range(3)]
+    exact = np.sum(arrays, axis=0, dtype=float)
+    outs = states("diana(int3:rounding=stochastic):alpha=0.5", arrays, range(60))[0][0]
+    errors = [np.sum((out - exact) ** 2) / np.sum(exact**2) for out in outs]
+    assert max(errors[40:]) < 1e-6 < 0.05 < errors[0]
+    firsts = [states("diana(int3:rounding=stochastic)", arrays, [step])[0][0][0] for step in range(60)]
+    sigma = np.std(firsts, axis=0) / 60**0.5
+    assert (np.abs(np.mean(firsts, axis=0) - exact) <= 5 * sigma + 1e-5).all()
+
+
+def test_what_is_not_finite_on_one_rank_leaves_all_states_as_they_were():
+    def work(rank, allreduce):
+        method = compress.get("ef21(int4)")
+        x = gradients(64, rank)["gaussian"]
+        method.reduce(x, lambda x, codec: allreduce(x), "w")
+        before = method.state_dict()["memory"]["w"]
+        if rank == 1:
+            x[3] = np.inf
+        out = method.reduce(x, lambda x, codec: allreduce(x), "w")
+        return np.isnan(out).any() and all(np.array_equal(before[k], method.memory["w"][k]) for k in before)
+
+    assert all(run(2, work))
+
+
+def test_how_far_the_state_follows_is_a_share():
+    with pytest.raises(ValueError, match=r"alpha is a number above 0, up to 1, not 1\.5"):
+        compress.get("diana(qsgd):alpha=1.5")
+    with pytest.raises(ValueError, match=r"ef21 needs a codec: ef21\(int8\)"):
+        compress.get("ef21")
