@@ -25,6 +25,10 @@ CODECS = [
     "topk:ratio=0.1", "randomk:ratio=0.2", "threshold:least=0.5", "bounded:eb=0.02", "lossless",
 ]  # fmt: skip
 PYTHON = CODECS[-3:]
+METHODS = {
+    "feedback": "feedback(topk:ratio=0.25):warmup=4", "dgc": "dgc(topk:ratio=0.25):momentum=0.1",
+    "ef21": "ef21(topk:ratio=0.25)", "diana": "diana(int8)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6",
+}  # fmt: skip
 WAYS = ("apart", "in place", "same", "made")
 
 
@@ -183,6 +187,14 @@ def test_many_in_flight_at_once(comm):
             verdict.check(request.wait().tobytes() == wanted.tobytes(), CODECS[i])
 
 
+def test_every_codec_of_the_table():
+    with Verdict() as verdict:
+        for name in compress.TABLE:
+            if name not in METHODS:
+                for algorithm in ("ring", "recursive_doubling", "binomial_tree"):
+                    run(verdict, rough(F, 1009), algorithm, name)
+
+
 # --- methods --------------------------------------------------------------------------------------
 
 
@@ -200,6 +212,7 @@ def test_a_method_has_a_memory_per_communicator_and_tensor(comm):
             verdict.check(np.array_equal(before, data[RANK]), "changed sendbuf")
             total, given = total + out, given + data.sum(0, dtype="d") / SIZE
         verdict.check(set(method.memory) == {"a", "b"}, method.memory.keys())
+        verdict.check(method.memory["a"]["step"] == 5, "steps", method.memory["a"])
         left = WORLD.allreduce(method.residual("a").astype("d")) / SIZE
         # partial sums are encoded again only on the way back, and of those what is below the threshold is lost
         lost = total + left - given
@@ -228,6 +241,25 @@ def test_methods_of_matrices_and_of_whole_numbers(algorithm):
         step = np.abs(parts).max() / 127
         verdict.check((np.abs(mine - exact) <= SIZE * step * (1 + 1e-5)).all(), "thc", np.abs(mine - exact).max())
         verdict.same(mine, "thc")
+
+
+@pytest.mark.parametrize("text", METHODS.values())
+def test_every_method_of_the_table(text, comm):
+    """The same bits on all ranks, over steps, near the sum on the whole; a checkpoint goes on as if nothing was."""
+    size, total, given = 24 * 20, np.zeros((24, 20)), np.zeros((24, 20))
+    with Verdict() as verdict:
+        method, other = compress.get(text), compress.get(text)
+        for step in range(8):
+            data = rough(F, size, seed=step).reshape(SIZE, 24, 20)
+            out = allreduce.allreduce(data[RANK], comm=comm, codec=method, key="weight", algorithm="ring")
+            verdict.same(out, text, step)
+            verdict.check(np.isfinite(out).all() and out.shape == (24, 20), text, step)
+            if step == 6:
+                other.load_state_dict(method.state_dict())
+            total, given = total + out, given + data.sum(0)
+        again = allreduce.allreduce(data[RANK], comm=comm, codec=other, key="weight", algorithm="ring")
+        verdict.check(again.tobytes() == out.tobytes(), text, "resumed")
+        verdict.check(np.vdot(total, given) > 0.2 * np.vdot(given, given), text, np.vdot(total, given))
 
 
 def refused(kind, words, *args, **wishes):
