@@ -11,7 +11,6 @@ from compress.method import Method
 
 from .buffers import as_op, check_lossy
 from .engine import ARRAYS, Engine
-from .execute.table import MOST_OPERATIONS
 
 __all__ = ["as_method", "reduce_by"]
 
@@ -40,6 +39,8 @@ def reduce_by(
 ) -> Any:
     """An all-reduce by a method; parameters and result are those of `allreduce`.
 
+    Steps are counted in the method's memory, per tensor, so that warm-ups go on after a resume.
+
     Raises
     ------
     TypeError, ValueError
@@ -60,7 +61,9 @@ def reduce_by(
     def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
         return engine.blocking("allreduce", x, x, op=op, algorithm=algorithm, codec=codec)
 
-    at = Context(int(channel.counters[0]) % MOST_OPERATIONS, 0, channel.rank, channel.size)
-    total = method.reduce(send, allreduce, key, at)
+    before = method.recall(key, "step", ())
+    step = 0 if before is None else int(before)
+    total = method.reduce(send, allreduce, key, Context(step, 0, channel.rank, channel.size))
+    method.remember(key, step=np.array(step + 1))
     recv[...] = total / channel.size if op == "avg" else total
     return result

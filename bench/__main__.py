@@ -29,6 +29,8 @@ def parser() -> argparse.ArgumentParser:
     add("--dtype", default="float32", help="of the elements, such as float32, bfloat16, int64 (default float32)")
     add("--op", default="sum", help="sum, prod, min, max, avg, ... (default sum)")
     add("--accumulate", metavar="DTYPE", help="make sums in a wider type")
+    words = "measure each with what travels encoded, too: int8, topk:ratio=0.01, ...; wrong is what exceeds the bound"
+    add("--codec", nargs="+", default=[], metavar="CODEC", help=words)
     add("--data", metavar="FILE.npy", help="reduce these real values instead of small whole numbers")
     add("--buffers", choices=("private", "shared"), default="private", help="shared: arrays from empty_shared")
     add("--rewrite", action="store_true", help="write the input anew before every repetition, as training does")

@@ -6,8 +6,9 @@ import ml_dtypes
 import numpy as np
 
 import allreduce
+from compress import Codec
 
-__all__ = ["Arena", "Case", "exact", "real"]
+__all__ = ["Arena", "Case", "exact", "lossy", "real"]
 
 #: Long and prime, so that no block or segment of a buffer looks like another.
 PERIOD = 1021
@@ -74,6 +75,22 @@ def real(values: np.ndarray, dtype: np.dtype, op: str, count: int, rank: int, si
     eps = ml_dtypes.finfo(dtype).eps
     part = size if op == "avg" else 1
     return Case(turned[rank], total / part, size * float(eps) * magnitude / part)
+
+
+def lossy(case: Case, codec: Codec, dtype: np.dtype, size: int) -> Case:
+    """The same sum by way of a codec: its bound is what 2 * size - 1 encodings may lose, as many as any schedule makes.
+
+    Each is of a partial sum, no larger than the sum of magnitudes. Codecs that drop values, or have one bit for them,
+    may lose as much again.
+    """
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    wanted = case.expected.astype(np.float64)
+    total = np.abs(wanted) if case.bound is None else case.bound.astype(np.float64) / (size * eps)
+    error = size * eps * total
+    for _ in range(2 * size - 1):
+        largest = total + error
+        error = error + codec.bound(largest.astype(dtype)) + (0 if codec.chunkable and codec.bits > 2 else largest)
+    return Case(case.send, wanted, error)
 
 
 class Arena:

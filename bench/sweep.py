@@ -1,6 +1,6 @@
 """The sweep: every algorithm at every message size, beside MPI's own, in one run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -11,14 +11,15 @@ import numpy as np
 from mpi4py import MPI
 
 import allreduce
+import compress
 from allreduce.algorithms import parse
-from allreduce.buffers import as_type
+from allreduce.buffers import as_codec, as_type
 from allreduce.costs import estimate, segmented
 from allreduce.execute.reductions import check
 from allreduce.native import OPS, mpi_has
 
 from .environment import environment
-from .inputs import Arena, Case, exact, real
+from .inputs import Arena, Case, exact, lossy, real
 from .report import Report, Row
 from .statistics import fit, summarize
 from .timing import Cell, measure
@@ -28,6 +29,8 @@ __all__ = ["Sweep", "run"]
 #: Rows that are no schedule: MPI's own, the engine's choice, shared memory, PyTorch's gloo, and every rank copying
 #: its input.
 OTHERS = ("native", "auto", "node", "gloo", "copy")
+#: Rows that no codec can be used with.
+UNCODED = ("node", "gloo", "copy")
 #: What the constants of the model are fitted to: short and long messages, many and few bytes added.
 PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
 
@@ -43,6 +46,7 @@ class Sweep:
     dtype: str
     op: str
     accumulate: str | None = None
+    codec: list[str] = field(default_factory=list)
     data: str | None = None
     buffers: str = "private"
     rewrite: bool = False
@@ -75,6 +79,10 @@ def run(sweep: Sweep) -> int:
     dtype = np.dtype(getattr(ml_dtypes, sweep.dtype, sweep.dtype))
     check(dtype, sweep.op)
     as_type(sweep.accumulate, dtype, sweep.op)
+    if sweep.codec and sweep.op != "sum":
+        raise ValueError(f"--codec is for op sum, not {sweep.op!r}")
+    for text in sweep.codec:
+        as_codec(text, dtype, sweep.op)
     names, sizes = sweep.names(comm.size), sweep.sizes()
     values = np.load(sweep.data, allow_pickle=False).reshape(-1) if sweep.data else None
     if values is not None and not values.size:
@@ -107,16 +115,28 @@ def rows_of(
     cases = case_pair(sweep.op, dtype, count, values)
     wishes: dict[str, Any] = {"op": sweep.op} if sweep.op != "sum" else {}
     wishes |= {"accumulate": sweep.accumulate} if sweep.accumulate else {}
-    calls: dict[str, Any] = {name: partial(allreduce.allreduce, algorithm=name, **wishes) for name in names}
-    if "copy" in calls:
-        calls["copy"] = lambda send, recv: np.copyto(recv, send)
-    if "gloo" in calls:
-        calls["gloo"] = gloo(comm, sweep.op)
+    calls: dict[tuple[str, str | None], Any] = {
+        (name, None): partial(allreduce.allreduce, algorithm=name, **wishes) for name in names
+    }
+    right: dict[str | None, tuple[Case, Case]] = {None: cases}
+    for text in sweep.codec:
+        codec = compress.get(text)
+        right[text] = lossy(cases[0], codec, dtype, comm.size), lossy(cases[1], codec, dtype, comm.size)
+        for name in names:
+            if name not in UNCODED:
+                calls[name, text] = partial(allreduce.allreduce, algorithm=name, codec=text, **wishes)
+    if ("copy", None) in calls:
+        calls["copy", None] = lambda send, recv: np.copyto(recv, send)
+    if ("gloo", None) in calls:
+        calls["gloo", None] = gloo(comm, sweep.op)
     if mpi_has(dtype) and sweep.op in OPS:
-        calls["native"] = partial(comm.Allreduce, op=OPS[sweep.op])
+        calls["native", None] = partial(comm.Allreduce, op=OPS[sweep.op])
+    inputs = arena.inputs(cases)
     cells = {
-        name: Cell(call, cases, arena.inputs(cases), arena.array(name, count), sweep.rewrite, checked=name != "copy")
-        for name, call in calls.items()
+        (name, codec): Cell(
+            call, right[codec], inputs, arena.array(f"{name} {codec}", count), sweep.rewrite, name != "copy"
+        )
+        for (name, codec), call in calls.items()
     }
     batch = measure(list(cells.values()), nbytes, comm, sweep.seconds, rng)
 
@@ -125,18 +145,19 @@ def rows_of(
     wrong = np.array([cell.wrong for cell in cells.values()])
     comm.Allreduce(MPI.IN_PLACE, wrong, MPI.SUM)
     same = [not cell.checked or alike(cell.result) for cell in cells.values()]
-    native = samples[list(cells).index("native")] if "native" in cells else None
+    native = samples[list(cells).index(("native", None))] if ("native", None) in cells else None
     return [
         Row(
-            nbytes=nbytes, count=count, dtype=dtype.name, op=sweep.op, ranks=comm.size, algorithm=name, batch=batch,
+            nbytes=nbytes, count=count, dtype=dtype.name, op=sweep.op, ranks=comm.size, algorithm=name, codec=codec,
+            batch=batch,
             **summarize(samples[i])._asdict(),
             algbw=nbytes / np.median(samples[i]) / 1e9,
-            predicted=None if name in OTHERS else predict(name, comm.size, nbytes, constants),
+            predicted=None if name in OTHERS or codec else predict(name, comm.size, nbytes, constants),
             ratio=None if native is None else float(np.median(samples[i] / native)),
             wrong=int(wrong[i]) + (0 if same[i] else count),
             samples=samples[i].tolist(),
         )
-        for i, name in enumerate(cells)
+        for i, (name, codec) in enumerate(cells)
     ]  # fmt: skip
 
 

@@ -4,11 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from rules import simulate
 
+import compress
+from allreduce.algorithms import TABLE
 from bench.__main__ import main, size
 from bench.codec_speed import measure
 from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
-from bench.inputs import Case, exact, real
+from bench.inputs import Case, exact, lossy, real
 from bench.peers import table
 from bench.statistics import fit, summarize
 from bench.sweep import Sweep
@@ -50,6 +53,18 @@ def test_every_fault_in_a_result_is_seen(dtype, op):
             twice = (total.astype(float) + double.send.astype(float)).astype(kind)
             assert cases[0].wrong(twice) > count // 2
         assert cases[0].wrong(exact(kind, op, count, 0, ranks, 1).expected) > count // 2  # a stale result
+
+
+@pytest.mark.parametrize("text", ["int8", "int4", "float16", "sign", "topk:ratio=0.1", "threshold:least=9", "bounded"])
+def test_what_a_codec_may_lose_is_no_fault_and_a_lost_contribution_is_one(text):
+    codec, ranks, count = compress.get(text), 4, 3000
+    cases = [exact(np.dtype("f4"), "sum", count, rank, ranks, 0) for rank in range(ranks)]
+    sends, bounded = np.stack([case.send for case in cases]), lossy(cases[0], codec, np.dtype("f4"), ranks)
+    for name in TABLE:
+        result, _ = simulate(name, sends, codec)
+        assert bounded.wrong(result) == 0, name
+        if text in ("int8", "float16", "bounded"):
+            assert bounded.wrong(result - sends[1]) > count // 2, name
 
 
 def test_real_values_have_a_bound():

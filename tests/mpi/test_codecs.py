@@ -1,6 +1,5 @@
 """Codecs inside the all-reduce, against what the rules say: every algorithm and codec, the same bytes on all ranks."""
 
-from inspect import signature
 from itertools import product
 
 import ml_dtypes
@@ -13,6 +12,7 @@ from witness import RANK, SIZE, WORLD, Guarded, Verdict, rough, seeded
 import allreduce
 import compress
 from allreduce.algorithms import TABLE
+from allreduce.costs import segmented
 from allreduce.engine import engine_of
 
 pytestmark = pytest.mark.mpi
@@ -25,6 +25,10 @@ CODECS = [
     "topk:ratio=0.1", "randomk:ratio=0.2", "threshold:least=0.5", "bounded:eb=0.02", "lossless",
 ]  # fmt: skip
 PYTHON = CODECS[-3:]
+METHODS = {
+    "feedback": "feedback(topk:ratio=0.25):warmup=4", "dgc": "dgc(topk:ratio=0.25):momentum=0.1",
+    "ef21": "ef21(topk:ratio=0.25)", "diana": "diana(int8)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6",
+}  # fmt: skip
 WAYS = ("apart", "in place", "same", "made")
 
 
@@ -33,17 +37,17 @@ def some(algorithm):
     return CODECS[OURS.index(algorithm) % 3 :: 3]
 
 
-def named(algorithm):
-    """With a number of segments, which the engine would choose by length; and that as a parameter."""
-    cut = {"segments": 3} if "segments" in signature(TABLE[algorithm].function).parameters else {}
-    return ":".join([algorithm, *(f"{key}={value}" for key, value in cut.items())]), cut
+def ruled(algorithm, data, codec, number, op="sum", **facts):
+    """What the rules say, for as many segments as the engine takes for so many bytes on the wire."""
+    codec = compress.get(codec)
+    params = segmented(algorithm, SIZE, codec.nbytes(data.shape[1]), {})
+    return simulate(algorithm, data, codec, number, op, **facts, **params)
 
 
 def run(verdict, data, algorithm, codec, way="apart", comm=None, op="sum", **wishes):
     """One all-reduce of this rank's row, checked against the rules, and its error against the bound."""
     what, mine = (algorithm, codec, data.dtype, data.shape[1], way, op), data[RANK]
-    name, cut = named(algorithm)
-    wishes |= {"algorithm": name, "codec": codec, "comm": comm, "op": op}
+    wishes |= {"algorithm": algorithm, "codec": codec, "comm": comm, "op": op}
     number = int(engine_of(comm).channel.counters[0])
     send, recv = Guarded(mine.dtype, mine.size, mine), Guarded(mine.dtype, mine.size)
     if way == "in place":
@@ -55,7 +59,7 @@ def run(verdict, data, algorithm, codec, way="apart", comm=None, op="sum", **wis
         verdict.check(send.array.tobytes() == mine.tobytes(), "changed sendbuf", *what)
     verdict.check(send.intact() and recv.intact(), "wrote beside a buffer", *what)
     verdict.same(result, *what)
-    wanted, bound = simulate(algorithm, data, compress.get(codec), number, op, **cut)
+    wanted, bound = ruled(algorithm, data, codec, number, op)
     verdict.check(result.tobytes() == wanted.tobytes(), *what, result[:4], wanted[:4])
     exact = data.astype("d").sum(0) / (SIZE if op == "avg" else 1)
     if np.isfinite(exact).all():
@@ -120,9 +124,8 @@ def test_half_precision_summed_in_float32():
         for algorithm in OURS:
             data = rough(np.dtype("e"), 777)
             number = int(engine_of(None).channel.counters[0])
-            name, cut = named(algorithm)
-            result = allreduce.allreduce(data[RANK], algorithm=name, codec="int8", accumulate="float32")
-            wanted, _ = simulate(algorithm, data.astype(F), compress.get("int8"), number, **cut)
+            result = allreduce.allreduce(data[RANK], algorithm=algorithm, codec="int8", accumulate="float32")
+            wanted, _ = ruled(algorithm, data.astype(F), "int8", number)
             verdict.check(result.tobytes() == wanted.astype("e").tobytes(), algorithm)
 
 
@@ -131,9 +134,8 @@ def test_reduce():
         for algorithm, codec, root in product(allreduce.algorithms("reduce"), ("int8", "bounded"), range(SIZE)):
             data = rough(F, 300)
             number = int(engine_of(None).channel.counters[0])
-            name, cut = named(algorithm)
-            result = allreduce.reduce(data[RANK], root=root, algorithm=name, codec=codec)
-            wanted, _ = simulate(algorithm, data, compress.get(codec), number, collective="reduce", root=root, **cut)
+            result = allreduce.reduce(data[RANK], root=root, algorithm=algorithm, codec=codec)
+            wanted, _ = ruled(algorithm, data, codec, number, collective="reduce", root=root)
             verdict.check((result is None) == (root != RANK), algorithm, codec, root, "returns", result)
             verdict.check(result is None or result.tobytes() == wanted.tobytes(), algorithm, codec, root)
 
@@ -181,8 +183,16 @@ def test_many_in_flight_at_once(comm):
     with Verdict() as verdict:
         for i in np.random.default_rng(RANK).permutation(len(CODECS)):
             number, request = requests[CODECS[i]]
-            wanted, _ = simulate("circulant", data[CODECS[i]], compress.get(CODECS[i]), number)
+            wanted, _ = ruled("circulant", data[CODECS[i]], CODECS[i], number)
             verdict.check(request.wait().tobytes() == wanted.tobytes(), CODECS[i])
+
+
+def test_every_codec_of_the_table():
+    with Verdict() as verdict:
+        for name in compress.TABLE:
+            if name not in METHODS:
+                for algorithm in ("ring", "recursive_doubling", "binomial_tree"):
+                    run(verdict, rough(F, 1009), algorithm, name)
 
 
 # --- methods --------------------------------------------------------------------------------------
@@ -202,6 +212,7 @@ def test_a_method_has_a_memory_per_communicator_and_tensor(comm):
             verdict.check(np.array_equal(before, data[RANK]), "changed sendbuf")
             total, given = total + out, given + data.sum(0, dtype="d") / SIZE
         verdict.check(set(method.memory) == {"a", "b"}, method.memory.keys())
+        verdict.check(method.memory["a"]["step"] == 5, "steps", method.memory["a"])
         left = WORLD.allreduce(method.residual("a").astype("d")) / SIZE
         # partial sums are encoded again only on the way back, and of those what is below the threshold is lost
         lost = total + left - given
@@ -230,6 +241,25 @@ def test_methods_of_matrices_and_of_whole_numbers(algorithm):
         step = np.abs(parts).max() / 127
         verdict.check((np.abs(mine - exact) <= SIZE * step * (1 + 1e-5)).all(), "thc", np.abs(mine - exact).max())
         verdict.same(mine, "thc")
+
+
+@pytest.mark.parametrize("text", METHODS.values())
+def test_every_method_of_the_table(text, comm):
+    """The same bits on all ranks, over steps, near the sum on the whole; a checkpoint goes on as if nothing was."""
+    size, total, given = 24 * 20, np.zeros((24, 20)), np.zeros((24, 20))
+    with Verdict() as verdict:
+        method, other = compress.get(text), compress.get(text)
+        for step in range(8):
+            data = rough(F, size, seed=step).reshape(SIZE, 24, 20)
+            out = allreduce.allreduce(data[RANK], comm=comm, codec=method, key="weight", algorithm="ring")
+            verdict.same(out, text, step)
+            verdict.check(np.isfinite(out).all() and out.shape == (24, 20), text, step)
+            if step == 6:
+                other.load_state_dict(method.state_dict())
+            total, given = total + out, given + data.sum(0)
+        again = allreduce.allreduce(data[RANK], comm=comm, codec=other, key="weight", algorithm="ring")
+        verdict.check(again.tobytes() == out.tobytes(), text, "resumed")
+        verdict.check(np.vdot(total, given) > 0.2 * np.vdot(given, given), text, np.vdot(total, given))
 
 
 def refused(kind, words, *args, **wishes):

@@ -2,6 +2,7 @@
 
 import json
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +52,25 @@ def test_other_types_and_operations(more):
     assert main(["sweep", *SHORT, "--algorithms", "ring", *more]) == 0
 
 
+def test_codecs_are_measured_beside_what_is_exact(path, capfd):
+    codecs = ["int8", "sign", "topk:ratio=0.1", "lossless"]
+    names = ["ring", "recursive_doubling", "auto", "copy"]
+    assert main(["sweep", *SHORT, "--algorithms", *names, "--codec", *codecs, "--json", path]) == 0
+    COMM.Barrier()
+    if COMM.rank == 0:
+        rows = [r for line in Path(path).read_text().splitlines() if (r := json.loads(line))["record"] == "row"]
+        found = {(r["algorithm"], r["codec"]) for r in rows}
+        assert found == {*product(names[:3], [None, *codecs]), ("copy", None), ("native", None)}
+        best = capfd.readouterr().out.partition("best of ours")[2]
+        assert not any(codec in best for codec in codecs)
+
+
 def test_real_values(tmp_path):
     file = COMM.bcast(str(tmp_path / "values.npy"))
     if COMM.rank == 0:
         np.save(file, np.random.default_rng(0).standard_normal(300).astype("f4"))
     COMM.Barrier()
-    assert main(["sweep", *SHORT, "--algorithms", "recursive_doubling", "--data", file]) == 0
+    assert main(["sweep", *SHORT, "--algorithms", "recursive_doubling", "--data", file, "--codec", "int4"]) == 0
 
 
 def test_a_wrong_result_on_one_rank_is_counted(monkeypatch):
@@ -75,3 +89,5 @@ def test_unusable_arguments(tmp_path, capfd):
     assert main(["sweep", *SHORT, "--algorithms", "rign"]) == 2
     assert main(["sweep", *SHORT, "--dtype", "float33"]) == 2
     assert main(["sweep", *SHORT, "--op", "min", "--dtype", "complex64"]) == 2
+    for codec, more in (("in8", ()), ("int8", ("--dtype", "int32")), ("int8", ("--op", "max")), ("thc", ())):
+        assert main(["sweep", *SHORT, "--codec", codec, *more]) == 2
