@@ -19,6 +19,7 @@ from .execute.mpi_abi import library, threads_need_lock
 from .execute.plan import Order
 from .execute.reductions import BFLOAT16, CODES
 from .execute.requests import PersistentRequest, Request, finish
+from .execute.wire import kernels_of
 from .native import native
 
 __all__ = ["Engine", "choose", "engine_of"]
@@ -158,7 +159,8 @@ class Engine:
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec)
-        if alone and codec is None and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
+        compiled = codec is None or kernels_of(codec, wide or dtype) is not None
+        if alone and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
             order = replace(order, inside=self.share_memory(params.get("nodes", ())))
         return channel.plan(order), (send, recv), result
 

@@ -13,7 +13,7 @@ from .memory import at16
 from .noise import noise
 from .packing import pack, packed, unpack
 from .rounding import Rounding
-from .values import INFINITE, LARGEST, NAN_SCALE, SMALLEST, nearest, norm, peak, scale, scale_up
+from .values import INFINITE, LARGEST, NAN_SCALE, SMALLEST, nearest, norm, peak, scale, scale_near, scale_up
 
 __all__ = ["Linear"]
 
@@ -26,8 +26,9 @@ class Linear(Rounding):
     half a step, rounded to nearest, or by one, rounded stochastically, which is unbiased. With ``norm="l2"`` the step
     is the Euclidean norm over L: QSGD, of fixed width. Two bits, rounded stochastically, are TernGrad.
 
-    Message: per block the step in 2 bytes, 9 significant bits rounded up, then the codes, packed. A block that holds
-    NaN or infinity decodes to NaN, one with a step below 2**-126 to zero, and -0 to 0.
+    Message: per block the step in 2 bytes, 9 significant bits, rounded to nearest if values are, else up, so that none
+    is cut off; then the codes, packed. A block that holds NaN or infinity decodes to NaN, one with a step below
+    2**-126 to zero, and -0 to 0.
 
     Parameters
     ----------
@@ -91,7 +92,9 @@ def encode_block(params: Any, x: Any, n: int, out: int, key: Any, codes: Any, wo
     top = peak(x, n)
     size = norm(x, n, work) if l2 else float_from_bits(top)
     step = size / np.float32(levels)
-    bits = scale_up(step, LARGEST / np.float32(levels)) if bits_of_float(step) >= SMALLEST else np.uint32(0)
+    most = LARGEST / np.float32(levels)
+    bits = scale_up(step, most) if stochastic else scale_near(step, most)
+    bits = bits if bits_of_float(step) >= SMALLEST else np.uint32(0)
     bits = NAN_SCALE if top >= INFINITE else bits
     if np.uint32(0) < bits < NAN_SCALE:
         inverse = np.float32(1) / scale(bits)

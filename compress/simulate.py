@@ -4,8 +4,8 @@ The rules that give all ranks the same bits, with a codec as without:
 
 - The adds of one step to one block combine own and received values in ascending rank order.
 - Who sends and adds a block in one step uses decode(encode(own value)), as everybody else does.
-- Random numbers are drawn as the encoding rank; of several that hold the same sum, all draw as the lowest: partners of
-  a recursive doubling must go on with the same value.
+- Random numbers are drawn as the encoding rank, anew in every step of the schedule; of several ranks that hold the same
+  sum, all draw as the lowest: partners of a recursive doubling must go on with the same value.
 - Before a finished block is copied to ranks that lack it, all that hold it replace it by decode(encode(block)), drawn
   as rank 0; copies are forwarded as the bytes that came.
 """
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from allreduce.algorithms import schedule
+from allreduce.algorithms import halves, schedule
+from allreduce.execute.table import MOST_OPERATIONS, OPERATION
 from allreduce.schedules import Recv, Send, cut
 
 from .codec import Codec
@@ -35,7 +36,7 @@ def edges(count: int, blocks: int, block: int) -> list[int]:
 
 
 def simulate(
-    algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None = None, step: int = 0, op: np.ufunc = np.add
+    algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None = None, number: int = 0, op: np.ufunc = np.add
 ) -> list[np.ndarray]:
     """All-reduce one array per rank.
 
@@ -47,8 +48,8 @@ def simulate(
         Of one shape and dtype; left as they are.
     codec : Codec, optional
         What every message is encoded with; without one, values travel as they are.
-    step : int
-        Number of the operation, for random numbers.
+    number : int
+        Of the operation, for random numbers.
     op : numpy.ufunc
         What combines two arrays, where there is no codec.
 
@@ -62,7 +63,7 @@ def simulate(
     >>> simulate("direct", ranks)[0], simulate("direct", ranks, get("int4:block=8"))[1]
     (array([ 4., -5.], dtype=float32), array([ 4.2890625, -5.0039062], dtype=float32))
     """
-    return _Simulation(algorithm, arrays, codec, step, op).run()
+    return _Simulation(algorithm, arrays, codec, number, op).run()
 
 
 class _Simulation:
@@ -79,11 +80,12 @@ class _Simulation:
     """
 
     def __init__(
-        self, algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None, step: int, op: np.ufunc
+        self, algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None, number: int, op: np.ufunc
     ) -> None:
         size, like = len(arrays), arrays[0]
-        self.codec, self.step, self.op, self.shape, self.ranks = codec, step, op, like.shape, range(size)
+        self.codec, self.number, self.op, self.shape, self.ranks = codec, number, op, like.shape, range(size)
         self.steps = [schedule(algorithm, rank, size).steps for rank in self.ranks]
+        self.half = len(halves(algorithm, 0, size)[0].steps)
         blocks = schedule(algorithm, 0, size).blocks
         self.edges = edges(like.size, blocks, codec.block if codec else 1)
         pieces = list(zip(self.edges, self.edges[1:]))
@@ -92,10 +94,10 @@ class _Simulation:
         self.copies: list[dict[int, np.ndarray]] = [{} for _ in self.ranks]
 
     def run(self) -> list[np.ndarray]:
-        for step in zip(*self.steps):
+        for t, step in enumerate(zip(*self.steps)):
             copied = (m.blocks for messages in step for m in messages if isinstance(m, Recv) and not m.add)
             self.settle({b for blocks in copied for b in blocks})
-            mail = self.post(step)
+            mail = self.post(t, step)
             for rank, messages in enumerate(step):
                 self.receive(rank, [m for m in messages if isinstance(m, Recv)], mail)
         return [np.concatenate(parts).reshape(self.shape) for parts in self.held]
@@ -105,16 +107,16 @@ class _Simulation:
         for rank in self.ranks:
             for b in blocks - set(self.copies[rank]):
                 if self.sources[rank][b] == (1 << len(self.ranks)) - 1:
-                    self.copies[rank][b] = self.encode(b, self.held[rank][b], drawn_as=0)
+                    self.copies[rank][b] = self.encode(b, self.held[rank][b], self.half, drawn_as=0)
                     self.held[rank][b] = self.decode(b, self.copies[rank][b])
 
-    def post(self, step: Sequence[Sequence[Send | Recv]]) -> Mail:
+    def post(self, t: int, step: Sequence[Sequence[Send | Recv]]) -> Mail:
         """All that is sent in a step, and also, as if sent to oneself, what a sender uses instead of its own value."""
         mail: Mail = {}
         for rank, messages in enumerate(step):
             for m in messages:
                 for b in m.blocks if isinstance(m, Send) else ():
-                    mail[rank, m.peer, b] = mail[rank, rank, b] = self.message(rank, b), self.sources[rank][b]
+                    mail[rank, m.peer, b] = mail[rank, rank, b] = self.message(t, rank, b), self.sources[rank][b]
         return mail
 
     def receive(self, rank: int, messages: list[Recv], mail: Mail) -> None:
@@ -133,15 +135,16 @@ class _Simulation:
             values[rank] = self.decode(b, own[0]) if own else self.held[rank][b]
             self.held[rank][b] = reduce(self.op, [values[r] for r in sorted(values)])
 
-    def message(self, rank: int, b: int) -> np.ndarray:
+    def message(self, t: int, rank: int, b: int) -> np.ndarray:
         """What a rank sends of a block."""
         if b in self.copies[rank]:
             return self.copies[rank][b]
         alike = next(r for r in self.ranks if self.sources[r][b] == self.sources[rank][b])
-        return self.encode(b, self.held[rank][b], drawn_as=alike)
+        return self.encode(b, self.held[rank][b], t, drawn_as=alike)
 
-    def encode(self, b: int, values: np.ndarray, drawn_as: int) -> np.ndarray:
-        at = Context(self.step, self.edges[b], drawn_as, len(self.ranks))
+    def encode(self, b: int, values: np.ndarray, t: int, drawn_as: int) -> np.ndarray:
+        step = self.number % MOST_OPERATIONS * OPERATION + t % OPERATION
+        at = Context(step, self.edges[b], drawn_as, len(self.ranks))
         return self.codec.encode(values, at=at) if self.codec else values
 
     def decode(self, b: int, message: np.ndarray) -> np.ndarray:

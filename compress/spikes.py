@@ -38,7 +38,7 @@ class Spikes(Linear):
 
     >>> x = np.array([0.1, -7, 0.35, 0.3, 9], np.float32)
     >>> Spikes(width=2).decode(Spikes(width=2).encode(x), np.empty(5, np.float32))
-    array([ 0.        , -7.        ,  0.35058594,  0.35058594,  9.        ],
+    array([ 0.        , -7.        ,  0.34960938,  0.34960938,  9.        ],
           dtype=float32)
     """
 

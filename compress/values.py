@@ -14,7 +14,7 @@ from .memory import inline
 
 __all__ = [
     "INFINITE", "LARGEST", "NAN_SCALE", "SMALLEST",
-    "filled", "magnitude", "nearest", "norm", "peak", "power_below", "scale", "scale_up", "tree_sum",
+    "filled", "magnitude", "nearest", "norm", "peak", "power_below", "scale", "scale_near", "scale_up", "tree_sum",
 ]  # fmt: skip
 
 #: Bits of a float32 from which on it is no number, and of the smallest that is not denormal.
@@ -94,6 +94,15 @@ def scale_up(x: Any, most: Any) -> Any:
     numbers up to 128 are exact.
     """
     return min((bits_of_float(x) + np.uint32(0x7FFF)) >> np.uint32(15), bits_of_float(most) >> np.uint32(15))
+
+
+@inline
+def scale_near(x: Any, most: Any) -> Any:
+    """A scale of as many bits, rounded to nearest but not above `most`.
+
+    Rounded up, the largest value of a block would grow a little every time that it is encoded.
+    """
+    return min((bits_of_float(x) + np.uint32(0x4000)) >> np.uint32(15), bits_of_float(most) >> np.uint32(15))
 
 
 @inline

@@ -12,6 +12,7 @@ import compress
 from allreduce.algorithms import TABLE, supporting
 from allreduce.execute.plan import lower
 from allreduce.execute.table import CALL, HEAD, RECV, SEND, WAIT
+from compress.simulate import simulate as played
 
 F = np.dtype(np.float32)
 #: Cut anywhere, cut at blocks, drawn at random, never cut, and of a length that depends on the data.
@@ -80,6 +81,15 @@ def test_reduce_for_every_root(name):
             wanted, _ = simulate(name, values, compress.get(codec), collective="reduce", root=root)
             assert recvs[root].tobytes() == wanted.tobytes()
             assert all(np.array_equal(s, v) for s, v in zip(sends, values))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_simulator_of_the_benchmark_keeps_the_same_rules(name):
+    for size, codec in product(range(1, 9), CODECS):
+        values = data(size, 203)
+        wanted, _ = simulate(name, values, compress.get(codec), number=5)
+        for result in played(name, values, compress.get(codec), number=5):
+            assert result.tobytes() == wanted.tobytes(), f"{name} {codec}: {size} ranks"
 
 
 def test_half_precision_is_summed_in_float32_if_asked_for():

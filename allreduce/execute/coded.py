@@ -9,6 +9,7 @@ on each rank.
 from collections.abc import Sequence
 
 from ..schedules import Recv, Schedule, Send, Step
+from .inside import Node
 from .lowering import Term, Vector
 from .reductions import Kernel
 from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
@@ -144,11 +145,11 @@ class Coded(Travelling):
         self.table.apply(self.kernel, home, total, value, count)
         return home
 
-    def spread(self, copies: Schedule, held: list[range]) -> None:
-        """Run the copy half, if there is one, from those who hold the finished blocks."""
-        if copies.steps:
+    def spread(self, node: Node, copies: Sequence[Schedule], held: list[range]) -> None:
+        """Run the copy half of a node's members, if there is one, from those who hold the finished blocks."""
+        if copies[node.me].steps:
             store = Store(self, held)
-            store.run(copies)
+            node.run(store, copies)
             store.finish(store.work, store.count)
             self.written(range(self.blocks))
 
@@ -198,6 +199,14 @@ class Store(Travelling):
             for blocks, place in places.items():
                 self.finish(place, self.nbytes(blocks))
         return super().post_sends(group, places)
+
+    def ready(self, blocks: range) -> Region:
+        self.finish(self.home(blocks), self.nbytes(blocks))
+        return self.home(blocks)
+
+    def received(self, blocks: range) -> None:
+        for strip in self.wire.strips(blocks):
+            self.decode(blocks, self.home(blocks), strip)
 
     def overwrite(self, arriving: list[tuple[Recv, Term]]) -> None:
         super().overwrite(arriving)

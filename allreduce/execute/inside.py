@@ -63,7 +63,7 @@ class Node:
         """Append a step through the window."""
         assert isinstance(self.op, str)
         table, (kernel, elements) = vector.table, reductions.fused(self.dtype, self.op)
-        gives = {m.blocks: vector.at(m.blocks) for m in step if isinstance(m, Send)}
+        gives = {m.blocks: vector.ready(m.blocks) for m in step if isinstance(m, Send)}
         totals = {m.blocks: vector.at(m.blocks) for m in adds(step)}
         copies = {m.blocks: self.members.index(m.peer) for m in step if isinstance(m, Recv) and not m.add}
         for segment in self.segments(vector):
@@ -79,20 +79,17 @@ class Node:
                 table.copy(out, Region(self.parts + peer, segment.place(blocks)), nbytes)
         for m in step:
             if isinstance(m, Recv):
-                vector.written(m.blocks)
+                vector.received(m.blocks)
         table.step += 1
 
     def segments(self, vector: Vector) -> "list[Segment]":
         """So many that one fits into an area."""
-        count = 1
-        while vector.blocks * stride(vector, count) > AREA:
-            count += 1
-        found = [
-            Segment(vector, number, count, LONG + (self.areas + number) % AREAS * area_bytes(self.size))
-            for number in range(count)
-        ]
-        self.areas += count
-        return found
+        longest, several = max(vector.nbytes(range(b, b + 1)) for b in range(vector.blocks)), 1
+        while (stride := aligned(-(-longest // (vector.itemsize * several)) * vector.itemsize)) * vector.blocks > AREA:
+            several += 1
+        areas = [LONG + (self.areas + i) % AREAS * area_bytes(self.size) for i in range(several)]
+        self.areas += several
+        return [Segment(vector, i, several, area, stride) for i, area in enumerate(areas)]
 
     def meet(self, table: Table) -> None:
         table.signals += 1
@@ -105,12 +102,13 @@ class Node:
 
 
 class Segment(NamedTuple):
-    """The number-th of several segments of a vector, and where its area begins."""
+    """The number-th of several segments of a vector, where its area begins, and how far blocks are apart there."""
 
     vector: Vector
     number: int
     several: int
     area: int
+    stride: int
 
     def part(self, blocks: range, region: Region) -> tuple[Region, int]:
         """Where it is in these blocks, which begin at a region, and its bytes."""
@@ -120,12 +118,7 @@ class Segment(NamedTuple):
 
     def place(self, blocks: range) -> int:
         """Where members publish it, from the beginning of their parts."""
-        return self.area + blocks.start * stride(self.vector, self.several)
-
-
-def stride(vector: Vector, segments: int) -> int:
-    """How far blocks of a segment are apart."""
-    return aligned(-(-vector.count // (vector.blocks * segments)) * vector.itemsize)
+        return self.area + blocks.start * self.stride
 
 
 def adds(step: Step) -> list[Recv]:

@@ -99,6 +99,14 @@ class Vector:
         for block in blocks:
             self.untouched[block] = False
 
+    def ready(self, blocks: range) -> Region:
+        """Where these blocks can be read to be sent."""
+        return self.at(blocks)
+
+    def received(self, blocks: range) -> None:
+        """They have come, and lie where we work."""
+        self.written(blocks)
+
     def run(self, schedule: Schedule) -> None:
         """Append the steps of a schedule."""
         for step in schedule.steps:

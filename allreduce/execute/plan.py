@@ -92,8 +92,8 @@ def lower(order: Order, rank: int, size: int) -> Table:
         held = owned(mirror(copy_half) if TABLE[order.algorithm].owner == "all" else reduce_half)
         _average(order, summed, held, size)
         if isinstance(summed, Coded):
-            summed.spread(copy_half, held)
-            copies, held = [Schedule(blocks, ())], [kept]
+            summed.spread(node, copies, held)
+            copies, held = [Schedule(blocks, ())] * node.size, [kept]
         result = _rounded(order, summed, held, final)
     node.run(result, copies)
     node.close(table)

@@ -12,7 +12,7 @@ from ..schedules import cut
 from . import lowering, reductions
 from .table import HEAD
 
-__all__ = ["STREAM", "Strip", "Wire"]
+__all__ = ["STREAM", "Strip", "Wire", "kernels_of"]
 
 #: The random numbers of a rank begin at a multiple of this, see `compress.Context`.
 STREAM = 1 << 40
@@ -46,7 +46,7 @@ class Wire:
     """
 
     def __init__(self, codec: Codec, dtype: np.dtype, count: int, blocks: int, size: int) -> None:
-        kernels = codec.kernels(dtype) if codec.exact_size else None
+        kernels = kernels_of(codec, dtype)
         self.codec, self.varies = codec, kernels is None
         self.kernels = kernels or python_kernels(codec, dtype, size)
         units = -(-count // codec.block)
@@ -70,6 +70,11 @@ class Wire:
         spans = [(first, end - first) for first, end in pairwise(edges) if first < end]
         rooms = [self.room(count) for _, count in spans]
         return [Strip(*span, start, room) for span, start, room in zip(spans, accumulate(rooms, initial=0), rooms)]
+
+
+def kernels_of(codec: Codec, dtype: np.dtype) -> Kernels | None:
+    """What the compiled loop can run, if it can."""
+    return codec.kernels(dtype) if codec.exact_size else None
 
 
 def python_kernels(codec: Codec, dtype: np.dtype, size: int) -> Kernels:

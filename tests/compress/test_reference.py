@@ -29,6 +29,12 @@ def up16(value, most=TOP):
     return min(-(-value >> 15), most >> 15)
 
 
+def near16(value, most):
+    """The same, rounded to nearest."""
+    value, most = (int(np.array(v, F).view(np.uint32)) for v in (value, most))
+    return min(value + (1 << 14) >> 15, most >> 15)
+
+
 def scale(code):
     return np.array(code << 15, np.uint32).view(F)
 
@@ -70,7 +76,8 @@ def linear(codec, x, at):
             unit = F(2.0 ** (int(np.frexp(max(size, F(2.0**-126)))[1]) - 1))
             size = np.sqrt(halves((b / unit) ** 2, codec.block)) * unit
         step = size / top
-        code = 0xFFFF if not np.isfinite(b).all() else up16(step, TOP / top) if step >= F(2.0**-126) else 0
+        code = (up16 if codec.random else near16)(step, TOP / top) if step >= F(2.0**-126) else 0
+        code = code if np.isfinite(b).all() else 0xFFFF
         q = np.zeros(b.size, int)
         if 0 < code < 0xFFFF:
             t = b * (F(1) / scale(code))

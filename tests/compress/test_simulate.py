@@ -22,7 +22,7 @@ def test_all_ranks_end_with_the_same_bits(algorithm, size):
     arrays = inputs(size)
     exact = np.sum(np.stack(arrays).astype(float), axis=0)
     for text in SOME:
-        results = simulate(algorithm, arrays, CODECS[text], step=3)
+        results = simulate(algorithm, arrays, CODECS[text], number=3)
         assert all(r.tobytes() == results[0].tobytes() for r in results), text
     plain = simulate(algorithm, arrays)
     assert np.allclose(plain[0], exact, rtol=1e-5, atol=1e-2)
@@ -38,18 +38,18 @@ def test_a_ring_by_hand_gives_the_same_bits(text):
     result = np.empty_like(arrays[0])
     for b in range(size):
         part = slice(cuts[b], cuts[b + 1])
-        at = Context(step=8, offset=cuts[b], size=size)
 
-        def through(x, rank, at=at):
-            return codec.decode(codec.encode(x, at=at._replace(rank=rank)), np.empty_like(x))
+        def through(x, t, rank, first=cuts[b]):
+            at = Context(step=8 * 4096 + t, offset=first, rank=rank, size=size)
+            return codec.decode(codec.encode(x, at=at), np.empty_like(x))
 
         first = next(r for r in range(size) if any(b in m.blocks for m in sends(r, size, 0)))
         total = arrays[first][part]
         for hop in range(1, size):
             sender = (first + hop - 1) % size
-            total = arrays[(first + hop) % size][part] + through(total, sender)
-        result[part] = through(total, 0)
-    assert all(r.tobytes() == result.tobytes() for r in simulate("ring", arrays, codec, step=8))
+            total = arrays[(first + hop) % size][part] + through(total, hop - 1, sender)
+        result[part] = through(total, size - 1, 0)
+    assert all(r.tobytes() == result.tobytes() for r in simulate("ring", arrays, codec, number=8))
 
 
 def sends(rank, size, step):
@@ -76,7 +76,7 @@ def test_the_error_is_at_most_the_sum_of_the_bounds_of_all_encodings(algorithm, 
             arrays = [gradients(1500, seed)[name] for seed in range(size)]
             exact, most = (np.sum(x, axis=0, dtype=float) for x in (arrays, np.abs(arrays)))
             codec = Watched(CODECS[text], 1500)
-            error = np.abs(simulate(algorithm, arrays, codec, step=1)[0] - exact)
+            error = np.abs(simulate(algorithm, arrays, codec, number=1)[0] - exact)
             assert (error <= codec.allowed + size * 2.0**-22 * (most + codec.allowed)).all(), (text, name)
 
 

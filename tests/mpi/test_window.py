@@ -280,6 +280,20 @@ def test_inside_nodes_through_memory(comm, name):
     assert any(plan.table.signals for plan in plans) == (SIZE > 1)
 
 
+@pytest.mark.parametrize("codec", ["float16", "int8", "int4:block=32", "topk:ratio=1.0", "lossless"])
+def test_codecs_between_nodes_and_plain_values_inside(comm, codec):
+    f4 = np.dtype("f4")
+    loose = {"int8": 1 / 127, "int4:block=32": 1 / 7}.get(codec, 0)  # the others keep small whole numbers
+    for way, count in product(groups(), (0, 1, 33, 1000, 300_001)):
+        send, nodes = values(f4, count, RANK), way.count("+") + 1
+        result = allreduce.allreduce(send, comm=comm, algorithm=f"hierarchical:nodes={way}", codec=codec)
+        assert len({hash(each) for each in COMM.allgather(result.tobytes())}) == 1, (way, count)
+        error = np.abs(result - reference(f4, "sum", count))
+        assert (error <= loose * nodes * 5 * SIZE).all(), (way, count)
+    plans = [plan for order, plan in comm.engine.channel.plans.items() if order.codec and str(order.codec) in codec]
+    assert any(plan.table.signals for plan in plans) == (SIZE > 1 and codec != "lossless")
+
+
 def test_what_nodes_use_is_freed_with_the_communicator():
     with allreduce.Communicator(COMM) as ours:
         allreduce.allreduce(np.ones(9), comm=ours, algorithm=f"hierarchical:nodes={SIZE}")
