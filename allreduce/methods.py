@@ -39,8 +39,6 @@ def reduce_by(
 ) -> Any:
     """An all-reduce by a method; parameters and result are those of `allreduce`.
 
-    Steps are counted in the method's memory, per tensor, so that warm-ups go on after a resume.
-
     Raises
     ------
     TypeError, ValueError
@@ -61,9 +59,7 @@ def reduce_by(
     def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
         return engine.blocking("allreduce", x, x, op=op, algorithm=algorithm, codec=codec)
 
-    before = method.recall(key, "step", ())
-    step = 0 if before is None else int(before)
-    total = method.reduce(send, allreduce, key, Context(step, 0, channel.rank, channel.size))
-    method.remember(key, step=np.array(step + 1))
+    at = Context(int(channel.counters[0]), 0, channel.rank, channel.size)
+    total = method.reduce(send, allreduce, key, at)
     recv[...] = total / channel.size if op == "avg" else total
     return result
