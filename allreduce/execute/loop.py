@@ -30,6 +30,7 @@ from .table import (
     COLUMNS,
     COPY,
     END,
+    FAR,
     FUSE,
     HELLO,
     MOST_OPERATIONS,
@@ -172,7 +173,7 @@ def agree(state: int, row: int) -> int:
 
 @njit
 def put_line(state: int, to: int, from_: int, nbytes: int) -> None:
-    """PUT: publish, with ordinary stores or past the caches, as rank 0 has found to be faster."""
+    """PUT: publish, with ordinary stores or, to far cores, past the caches."""
     whole = 0
     if load64(get(state, MODE)):
         whole = nbytes & -64
@@ -234,6 +235,8 @@ def advance(state: int, patient: int) -> int:
             store_release(control, get(state, EPOCH) + load64(row + 32))
         elif kind == PUT:
             put_line(state, place(state, row, 2), place(state, row, 4), load64(row + 48))
+        elif kind == FAR:
+            pc = load64(row + 16) if load64(get(state, MODE)) else pc
         elif kind == AGREE:
             target = agree(state, row)
             pc = target if target >= 0 else pc
