@@ -8,7 +8,8 @@ from mpi4py import MPI
 
 from .buffers import OP_NAMES
 from .engine import engine_of
-from .execute.loop import DONE, REFUSED, run
+from .execute import loop
+from .execute.loop import DONE, REFUSED
 from .execute.requests import in_flight
 from .methods import as_method, reduce_by
 
@@ -72,7 +73,7 @@ def allreduce(
     except (KeyError, AttributeError, TypeError):
         state = 0
     if state and recvbuf is not None and not in_flight:
-        code = run(state, id(sendbuf), id(recvbuf))
+        code = loop.run(state, id(sendbuf), id(recvbuf))
         if code == DONE:
             return recvbuf
         if code != REFUSED:
