@@ -11,6 +11,7 @@ from compress.method import Method
 
 from .buffers import as_op, check_lossy
 from .engine import ARRAYS, Engine
+from .execute.table import MOST_OPERATIONS, OPERATION
 
 __all__ = ["as_method", "reduce_by"]
 
@@ -59,7 +60,8 @@ def reduce_by(
     def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
         return engine.blocking("allreduce", x, x, op=op, algorithm=algorithm, codec=codec)
 
-    at = Context(int(channel.counters[0]), 0, channel.rank, channel.size)
-    total = method.reduce(send, allreduce, key, at)
+    # as the first hop of the first all-reduce will draw, so that it keeps what the method keeps
+    step = int(channel.counters[0]) % MOST_OPERATIONS * OPERATION
+    total = method.reduce(send, allreduce, key, Context(step, 0, channel.rank, channel.size))
     recv[...] = total / channel.size if op == "avg" else total
     return result
