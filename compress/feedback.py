@@ -8,7 +8,7 @@ from . import doors
 from .codec import START, Codec
 from .context import Context
 from .method import AllReduce, Method, working
-from .warmup import check, codec_of
+from .warmup import check, warmed
 
 __all__ = ["ErrorFeedback"]
 
@@ -25,7 +25,7 @@ class ErrorFeedback(Method):
     ----------
     codec : Codec
     warmup : int
-        Steps of a tensor in which a codec with a ratio sends more, see `warmup.warmed`.
+        Steps in which a codec with a ratio sends more, see `warmup.warmed`.
 
     See: Seide et al., 1-bit stochastic gradient descent, Interspeech 2014; Stich et al., NeurIPS 2018.
 
@@ -49,7 +49,7 @@ class ErrorFeedback(Method):
         check(self.codec, self.warmup)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        codec = codec_of(self, key)
+        codec = warmed(self.codec, self.warmup, at.step)
         residual = self.recall(key, "residual", x.shape)
         wanted = x.astype(working(x))
         if residual is not None:
