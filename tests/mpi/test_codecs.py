@@ -256,6 +256,8 @@ def test_every_method_of_the_table(text, comm):
             if step == 6:
                 other.load_state_dict(method.state_dict())
             total, given = total + out, given + data.sum(0)
+        if "warmup" in text:
+            verdict.check(method.memory["weight"]["step"] == 8, text, method.memory["weight"]["step"])
         again = allreduce.allreduce(data[RANK], comm=comm, codec=other, key="weight", algorithm="ring")
         verdict.check(again.tobytes() == out.tobytes() or text.startswith("thc"), text, "resumed, with other noise")
         found = np.vdot(total, given) / np.vdot(given, given)
