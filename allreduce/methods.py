@@ -11,6 +11,7 @@ from compress.method import Method
 
 from .buffers import as_op, check_lossy
 from .engine import ARRAYS, Engine
+from .execute.table import MOST_OPERATIONS, OPERATION
 
 __all__ = ["as_method", "reduce_by"]
 
@@ -39,6 +40,8 @@ def reduce_by(
 ) -> Any:
     """An all-reduce by a method; parameters and result are those of `allreduce`.
 
+    The method draws random numbers as the first hop of its first all-reduce will, so that this keeps what it kept.
+
     Raises
     ------
     TypeError, ValueError
@@ -59,7 +62,15 @@ def reduce_by(
     def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
         return engine.blocking("allreduce", x, x, op=op, algorithm=algorithm, codec=codec)
 
-    at = Context(int(channel.counters[0]), 0, channel.rank, channel.size)
-    total = method.reduce(send, allreduce, key, at)
+    step = counted(method, key) if getattr(method, "warmup", 0) else channel.counters[0] % MOST_OPERATIONS * OPERATION
+    total = method.reduce(send, allreduce, key, Context(int(step), 0, channel.rank, channel.size))
     recv[...] = total / channel.size if op == "avg" else total
     return result
+
+
+def counted(method: Method, key: str) -> int:
+    """The step of a tensor, for a warm-up: counted in the memory, so that it goes on after a resume."""
+    before = method.recall(key, "step", ())
+    step = 0 if before is None else int(before)
+    method.remember(key, step=np.array(step + 1))
+    return step
