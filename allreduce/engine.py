@@ -127,6 +127,7 @@ class Engine:
         accumulate: Any = None,
         root: int = 0,
         codec: Any = None,
+        lost: bool = False,
         alone: bool = False,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
@@ -158,9 +159,9 @@ class Engine:
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here, params)
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
-        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec)
+        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec, lost)
         compiled = codec is None or kernels_of(codec, wide or dtype) is not None
-        if alone and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
+        if alone and not lost and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
             order = replace(order, inside=self.share_memory(params.get("nodes", ())))
         return channel.plan(order), (send, recv), result
 

@@ -58,8 +58,17 @@ def reduce_by(
     if algorithm in ("native", "node") and hasattr(method, "codec"):
         raise ValueError(f"algorithm {algorithm!r} cannot use the codec of {method}")
 
-    def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
-        return engine.blocking("allreduce", x, x, op=op, algorithm=algorithm, codec=codec)
+    def allreduce(
+        x: np.ndarray,
+        op: str = "sum",
+        codec: Codec | None = None,
+        lost: np.ndarray | None = None,
+        prefer: str = "auto",
+    ) -> np.ndarray:
+        wishes: dict[str, Any] = {"op": op, "algorithm": prefer if algorithm == "auto" else algorithm, "codec": codec}
+        if lost is not None:
+            return engine.blocking("allreduce", lost, x, lost=True, **wishes)
+        return engine.blocking("allreduce", x, x, **wishes)
 
     before = method.recall(key, "step", ())
     step = 0 if before is None else int(before)

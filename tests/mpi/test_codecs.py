@@ -28,7 +28,10 @@ PYTHON = CODECS[-3:]
 METHODS = {
     "feedback": "feedback(topk:ratio=0.25):warmup=4", "dgc": "dgc(topk:ratio=0.25):momentum=0.1",
     "ef21": "ef21(topk:ratio=0.25)", "diana": "diana(int8)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6",
+    "sparcml": "sparcml(topk:ratio=0.25)", "gtopk": "gtopk:ratio=0.25", "oktopk": "oktopk:ratio=0.25",
 }  # fmt: skip
+#: What feeds back the losses of every hop.
+LOSING = ["feedback(int4):hops=True", "gtopk:ratio=0.02", "oktopk:ratio=0.02"]
 WAYS = ("apart", "in place", "same", "made")
 
 
@@ -223,6 +226,37 @@ def test_a_method_has_a_memory_per_communicator_and_tensor(comm):
         verdict.check(list(kept) == ["feedback(topk:ratio=0.1)"], kept)
         verdict.check(set(kept["feedback(topk:ratio=0.1)"].memory) == {"a", "b"}, "one memory")
         verdict.check(not engine_of(None).methods, "another communicator's memory")
+
+
+@pytest.mark.parametrize("text", [*LOSING, "sparcml(sampled:ratio=0.1)"])
+def test_what_any_hop_loses_is_the_residual_of_the_rank_that_encodes(text, comm):
+    for algorithm in ("auto", "direct", "recursive_doubling", "double_binary_tree"):
+        method, total, given = compress.get(text), np.zeros((30, 10)), np.zeros((30, 10))
+        with Verdict() as verdict:
+            for step in range(4):
+                data = rough(F, 300, seed=step).reshape(SIZE, 30, 10)
+                before = data[RANK].copy()
+                out = allreduce.allreduce(data[RANK], comm=comm, codec=method, key="w", algorithm=algorithm)
+                verdict.same(out, text, algorithm, step)
+                verdict.check(np.array_equal(before, data[RANK]), "changed sendbuf")
+                total, given = total + out, given + data.sum(0, dtype="d")
+            left = WORLD.allreduce(method.memory["w"]["residual"].astype("d"))
+            verdict.check(np.allclose(total + left, given, atol=1e-4), text, algorithm, total + left - given)
+            verdict.check(SIZE == 1 or np.any(left), text, algorithm, "nothing was lost")
+    asked = {order.algorithm for order in comm.engine.channel.plans if order.lost}
+    preferred = {"gtopk": "binomial_tree", "oktopk": "direct"}.get(text.partition(":")[0])
+    assert preferred is None or preferred in asked, asked
+
+
+@pytest.mark.parametrize("text", LOSING)
+def test_losses_in_long_messages(text, comm):
+    """In strips, by the compiled loop, as in Python."""
+    data = rough(F, 200_003)
+    out = allreduce.allreduce(data[RANK], comm=comm, codec=(method := compress.get(text)), key="w", algorithm="ring")
+    left = WORLD.allreduce(method.memory["w"]["residual"].astype("d"))
+    with Verdict() as verdict:
+        verdict.check(np.allclose(out + left, data.sum(0, dtype="d"), atol=1e-4), text)
+        verdict.check(all(plan.state for plan in comm.engine.channel.plans.values() if plan.order.lost), "not compiled")
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "ring", "recursive_doubling"])
