@@ -43,7 +43,7 @@ class OkTopK(Method):
     >>> def work(rank, allreduce):
     ...     return OkTopK(ratio=0.5).reduce(ranks[rank], allreduce, "weight", Context(rank=rank, size=2))
     >>> run(2, work)[0]
-    array([0., 9., 0., 6.], dtype=float32)
+    array([4., 9., 0., 0.], dtype=float32)
     """
 
     ratio: float = 0.01
