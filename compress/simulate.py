@@ -204,11 +204,12 @@ def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "") -> list
             op: str = "sum",
             codec: Codec | None = None,
             lost: np.ndarray | None = None,
-            prefer: str = "one_shot",
+            prefer: str = "auto",
         ) -> np.ndarray:
             given[rank], losts[rank] = x, lost
             if barrier.wait() == 0:
-                totals[:] = simulate(algorithm or prefer, given, codec, 0, ops[op], None if lost is None else losts)
+                chosen = algorithm or prefer.replace("auto", "one_shot")
+                totals[:] = simulate(chosen, given, codec, 0, ops[op], None if lost is None else losts)
             barrier.wait()
             return totals[rank].copy()
 

@@ -14,14 +14,18 @@ from .warmup import check, codec_of
 
 __all__ = ["SparCML"]
 
+#: Above this share of values that any rank may have chosen, sums fill up, and are to be made in parts.
+FEW = 0.5
+
 
 @dataclass
 class SparCML(Method):
     """Error feedback, and an all-reduce that loses nothing of what the codec kept.
 
     Messages hold what is not zero (`Nonzero`), and grow from hop to hop with the union of what the ranks chose, until
-    all values are the shorter message. On `recursive_doubling` this is SparCML's algorithm for few values, on `direct`
-    that by split and all-gather; any other will do. The result plus the residuals of all ranks is the sum of all
+    all values are the shorter message. On `recursive_doubling`, which is preferred while the choices of all ranks are
+    at most half of the values, this is SparCML's algorithm for few values, on `direct` that by split and all-gather;
+    any other will do. The result plus the residuals of all ranks is the sum of all
     gradients and residuals, but for the rounding of sums. A step that is not finite leaves the residual as it was.
 
     Parameters
@@ -49,4 +53,7 @@ class SparCML(Method):
         check(self.codec, self.warmup)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        return allreduce(chosen(self, codec_of(self, key), x, key, at), codec=Nonzero())
+        codec = codec_of(self, key)
+        few = at.size * getattr(codec, "ratio", 1) <= FEW
+        prefer = "recursive_doubling" if few else "auto"
+        return allreduce(chosen(self, codec, x, key, at), codec=Nonzero(), prefer=prefer)

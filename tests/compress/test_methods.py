@@ -48,6 +48,15 @@ def test_feedback_loses_nothing(text, dtype):
     assert text == "float16" or np.abs(method.residual("w")).max() > 0.1
 
 
+@pytest.mark.parametrize("text", ["feedback(int4)", "feedback(int4):hops=True", "sparcml(topk)", "gtopk", "oktopk"])
+def test_memory_in_any_order(text):
+    """A message is the same, whatever the order in which a matrix lies in memory."""
+    x = gradients(600)["gaussian"].reshape(30, 20)
+    results = [run(2, lambda rank, allreduce, y=y: compress.get(text).reduce(y, allreduce, "w", Context(0, 0, rank, 2)))
+               for y in (x, np.asfortranarray(x))]  # fmt: skip
+    assert np.array_equal(results[0], results[1])
+
+
 def test_feedback_over_ranks_is_the_sum_of_what_was_sent():
     size, count, n = 3, 6, 200
 

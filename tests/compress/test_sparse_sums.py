@@ -185,8 +185,8 @@ def given(text, parts, algorithm=""):
     size, seen = len(parts), {}
 
     def work(rank, allreduce):
-        def watched(x, codec=None, prefer="direct", **wishes):
-            seen[rank] = x.copy(), codec, algorithm or prefer
+        def watched(x, codec=None, prefer="auto", **wishes):
+            seen[rank] = x.copy(), codec, algorithm or prefer.replace("auto", "one_shot")
             return allreduce(x, codec=codec, prefer=prefer, **wishes)
 
         return compress.get(text).reduce(parts[rank], watched, "w", Context(0, 0, rank, size))
@@ -241,6 +241,7 @@ def test_sparcml_grows_with_the_union_and_never_beyond_dense():
     hop = [8 + 1 + many * k * (1 + 4) for many in (1, 2, 4)]  # a place is a byte, but for the first one
     text = "sparcml(topk:ratio=0.01)"
     assert all(0 <= sent - sum(hop) <= 3 for sent in traffic(*given(text, apart, "recursive_doubling")))
+    assert given(text, apart)[0] == "recursive_doubling" and given("sparcml(topk:ratio=0.07)", apart)[0] == "one_shot"
     same = [apart[0]] * 8
     assert traffic(*given(text, same, "recursive_doubling")) == [3 * hop[0]] * 8
     full = [gradients(n, seed)["gaussian"] for seed in range(8)]
