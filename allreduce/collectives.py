@@ -8,7 +8,8 @@ from mpi4py import MPI
 
 from .buffers import OP_NAMES
 from .engine import engine_of
-from .execute.loop import DONE, REFUSED, run
+from .execute import loop
+from .execute.loop import DONE, REFUSED
 from .execute.requests import in_flight
 from .methods import as_method, reduce_by
 
@@ -48,7 +49,8 @@ def allreduce(
         and the result is rounded once.
     codec : str, Codec or Method, optional
         What travels is encoded: "int8", "int4:block=32", "topk:ratio=0.01" and all others of `compress.TABLE`; of
-        floating-point numbers, for "sum" and "avg". With "auto" it goes by messages. A method, such as
+        floating-point numbers, for "sum" and "avg". With "auto" it goes by messages; what drops values, such as
+        "topk", by "one_shot", for on every further hop it would drop most of a partial sum. A method, such as
         "feedback(topk:ratio=0.01)", has a memory per tensor; named by text, it is kept with the communicator.
     key : str, optional
         The name of the tensor, for a method: the same on all ranks and in all steps.
@@ -72,7 +74,7 @@ def allreduce(
     except (KeyError, AttributeError, TypeError):
         state = 0
     if state and recvbuf is not None and not in_flight:
-        code = run(state, id(sendbuf), id(recvbuf))
+        code = loop.run(state, id(sendbuf), id(recvbuf))
         if code == DONE:
             return recvbuf
         if code != REFUSED:

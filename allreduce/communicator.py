@@ -8,7 +8,8 @@ from mpi4py import MPI
 from .buffers import OP_NAMES, Unsupported
 from .collectives import barrier
 from .engine import Engine
-from .execute.loop import DONE, REFUSED, run
+from .execute import loop
+from .execute.loop import DONE, REFUSED
 from .execute.requests import in_flight
 
 __all__ = ["Communicator"]
@@ -92,7 +93,7 @@ class Communicator(MPI.Intracomm):
         except (AttributeError, KeyError, TypeError):
             key, state = (), None
         if state and not in_flight:
-            code = run(state, id(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf), id(recvbuf))
+            code = loop.run(state, id(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf), id(recvbuf))
             if code == DONE:
                 return
             if code != REFUSED:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from compress.codec import Codec
 from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
@@ -153,6 +154,8 @@ class Engine:
         ordered = collective not in ("allgather", "bcast") and is_ordered(op)
         codec = as_codec(codec, wide or dtype, kernel)
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
+        if algorithm == "auto" and collective == "allreduce" and codec is not None and drops(codec):
+            algorithm = "one_shot"
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         named = isinstance(kernel, str) and dtype in CODES
         here = alone and codec is None and named and (wide is None or half_wide)
@@ -206,6 +209,15 @@ class Engine:
             node.Free()
             self._nodes = tuple(tuple(np.flatnonzero(leaders == leader).tolist()) for leader in dict.fromkeys(leaders))
         return self._nodes
+
+
+def drops(codec: Codec) -> bool:
+    """Whether a codec drops values, and would drop most of a partial sum on every further hop.
+
+    Measured with feedback(topk:ratio=0.05) on 4 ranks, over 60 steps: 0.90 of the sum arrives by `one_shot`, 0.37 to
+    0.40 by `ring` and `direct`.
+    """
+    return not codec.chunkable and not codec.lossless
 
 
 def choose(

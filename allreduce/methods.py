@@ -11,6 +11,7 @@ from compress.method import Method
 
 from .buffers import as_op, check_lossy
 from .engine import ARRAYS, Engine
+from .execute.table import MOST_OPERATIONS, OPERATION
 
 __all__ = ["as_method", "reduce_by"]
 
@@ -39,7 +40,7 @@ def reduce_by(
 ) -> Any:
     """An all-reduce by a method; parameters and result are those of `allreduce`.
 
-    Steps are counted in the method's memory, per tensor, so that warm-ups go on after a resume.
+    The method draws random numbers as the first hop of its first all-reduce will, so that this keeps what it kept.
 
     Raises
     ------
@@ -70,9 +71,15 @@ def reduce_by(
             return engine.blocking("allreduce", lost, x, lost=True, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)
 
-    before = method.recall(key, "step", ())
-    step = 0 if before is None else int(before)
-    total = method.reduce(send, allreduce, key, Context(step, 0, channel.rank, channel.size))
-    method.remember(key, step=np.array(step + 1))
+    step = counted(method, key) if getattr(method, "warmup", 0) else channel.counters[0] % MOST_OPERATIONS * OPERATION
+    total = method.reduce(send, allreduce, key, Context(int(step), 0, channel.rank, channel.size))
     recv[...] = total / channel.size if op == "avg" else total
     return result
+
+
+def counted(method: Method, key: str) -> int:
+    """The step of a tensor, for a warm-up: counted in the memory, so that it goes on after a resume."""
+    before = method.recall(key, "step", ())
+    step = 0 if before is None else int(before)
+    method.remember(key, step=np.array(step + 1))
+    return step

@@ -99,7 +99,7 @@ def describe() -> None:
     shared = channel.together and compiled
     print(f"auto           {'shared memory, for all ranks are on one node' if shared else 'messages'}")
     if shared:
-        print(f"publishing     {'streaming stores, far cores' if channel.window.streams else 'ordinary stores'}")
+        print(f"cores          {'far apart' if channel.counters[4] else 'near each other'}, by the time of 64 KB")
     print("devices        host memory only")
     print(f"import         {importing:.2f} s without MPI")
     print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")

@@ -1,5 +1,6 @@
 """torch.distributed's gloo, to compare with: what PyTorch uses on CPUs where there is no MPI."""
 
+import atexit
 import socket
 from collections.abc import Callable
 
@@ -27,6 +28,7 @@ def start(comm: MPI.Intracomm, op: str) -> Callable[[np.ndarray, np.ndarray], No
         port = comm.bcast(store.port if store else 0)
         store = store or dist.TCPStore(host, port, None, False, wait_for_workers=False)
         dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+        atexit.register(dist.destroy_process_group)  # its threads must not outlive the interpreter
 
     def call(send: np.ndarray, recv: np.ndarray) -> None:
         np.copyto(recv, send)

@@ -8,7 +8,7 @@ from . import doors
 from .codec import START, Codec
 from .context import Context
 from .method import AllReduce, Method, working
-from .warmup import check, codec_of
+from .warmup import check, warmed
 
 __all__ = ["DGC"]
 
@@ -29,7 +29,7 @@ class DGC(Method):
     momentum : float
         Above 0, up to 1.
     warmup : int
-        Steps of a tensor in which more is sent, see `warmup.warmed`.
+        Steps in which more is sent, see `warmup.warmed`.
 
     See: Lin et al., Deep gradient compression, ICLR 2018.
 
@@ -54,7 +54,7 @@ class DGC(Method):
         check(self.codec, self.warmup)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        codec, dtype = codec_of(self, key), working(x)
+        codec, dtype = warmed(self.codec, self.warmup, at.step), working(x)
         velocity, residual = (self.recall(key, part, x.shape) for part in ("velocity", "residual"))
         if velocity is None or residual is None:
             velocity = residual = np.zeros(x.shape, dtype)

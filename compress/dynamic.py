@@ -31,7 +31,8 @@ class Dynamic(Blockwise):
 
     A block of 1024 has one scale, and 3 bits per group say how many steps below it that of the group lies. How the
     bytes are shared out follows from these, so that it need not be sent. Levels lie closer towards zero, which is
-    exact: of L on either side number q is q(q + 2L) / 3L^2 of the scale. In as many bytes as ``int5`` the mean squared
+    exact: of L on either side number q is q(q + 2L) / 3L^2 of the scale. Values that exceed it by up to about half of
+    what levels are apart are cut off, for a smaller scale is worth that. In as many bytes as ``int5`` the mean squared
     error is half of that on Laplacian noise, and a sixth on gradients, where magnitudes differ. A block that holds NaN
     or infinity decodes to NaN, one without a value above 2**-100 to zeros.
 
@@ -83,7 +84,8 @@ class Dynamic(Blockwise):
         step = 2.0 ** (np.floor(np.log2(top)) - 8)
         top = min(np.ceil(top / step) * step, float(LARGEST))
         depths, classes, grades = np.empty(groups, np.int32), np.empty(groups, np.uint8), np.empty(groups, np.int32)
-        for g, ratio in enumerate((filled.max(axis=1) / top).astype(np.float32)):
+        fitting = (1 - 2.0 ** -int(self.bits)) * filled.max(axis=1) / top
+        for g, ratio in enumerate(fitting.astype(np.float32)):
             depths[g] = depth(ratio.view(np.uint32))
         spacing, spare = spacing_of(depths, groups, np.empty(ROOM, np.int32)), np.empty((2, CLASSES + 1), np.int32)
         classify(depths, groups, spacing, classes)
@@ -93,6 +95,7 @@ class Dynamic(Blockwise):
         levels = np.maximum(LEVELS[grades], 1)[:, None]
         near = np.sqrt(1 + 3 * np.minimum(filled / scales, 1))
         allowed = (2 * near + 1 / levels) / (6 * levels) * scales + filled * 2.0**-18
+        allowed = np.maximum(allowed, filled - scales * (1 - 2.0**-20))
         return np.where((grades == 0)[:, None], filled, allowed).reshape(-1)[: x.size]
 
 
@@ -106,8 +109,9 @@ def encode_block(params: Any, x: Any, n: int, out: int, key: Any, codes: Any, wo
     unit = scale(bits) if sound else np.float32(1)
     for i in range(groups * GROUP):
         work[i] = x[i] if i < n and sound else np.float32(0)
+    fitting = np.float32(1) - float_from_bits(np.uint32(np.uint32(127 - params[0] // 16) << np.uint32(23)))
     for g in range(groups):
-        depths[g] = depth(bits_of_float(float_from_bits(peak(work[g * GROUP :], GROUP)) / unit))
+        depths[g] = depth(bits_of_float(fitting * float_from_bits(peak(work[g * GROUP :], GROUP)) / unit))
     spacing = spacing_of(depths, groups, at32(memory + 11 * GROUPS, ROOM))
     classify(depths, groups, spacing, classes)
     at16(out, 1)[0], at8(out + 2, 1)[0] = np.uint16(bits), np.uint8(spacing)

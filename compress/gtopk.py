@@ -7,10 +7,10 @@ import numpy as np
 from . import doors
 from .codec import START
 from .context import Context
-from .feedback import with_all_losses
+from .feedback import reduce_with
 from .method import AllReduce, Method
 from .topk import TopK
-from .warmup import codec_of
+from .warmup import warmed
 
 __all__ = ["GTopK"]
 
@@ -31,7 +31,7 @@ class GTopK(Method):
     ratio : float
         Share of the values that is sent, rounded up.
     warmup : int
-        Steps of a tensor in which more is sent, see `warmup.warmed`.
+        Steps in which more is sent, see `warmup.warmed`.
 
     See: Shi et al., A distributed synchronous SGD algorithm with global top-k sparsification, ICDCS 2019.
 
@@ -59,4 +59,4 @@ class GTopK(Method):
         return TopK(self.ratio)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        return with_all_losses(self, codec_of(self, key), x, allreduce, key, prefer="binomial_tree")
+        return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, allreduce, key, at, prefer="binomial_tree")

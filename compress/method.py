@@ -81,13 +81,6 @@ class Method:
         if all(np.isfinite(part).all() for part in parts.values()):
             self.memory.setdefault(key, {}).update(parts)
 
-    def count(self, key: str) -> int:
-        """How often this was asked for a tensor before; kept even if a step is not finite, so that ranks agree."""
-        parts = self.memory.setdefault(key, {})
-        before = int(parts.get("steps", np.array(0)))
-        parts["steps"] = np.array(before + 1)
-        return before
-
     def reset(self, key: str | None = None) -> None:
         """Forget a tensor, or all."""
         if key is None:

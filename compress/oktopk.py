@@ -9,11 +9,11 @@ from numba import njit
 from . import doors
 from .codec import START
 from .context import Context
-from .feedback import with_all_losses
+from .feedback import reduce_with
 from .method import AllReduce, Method
 from .noise import mix
 from .topk import TopK
-from .warmup import codec_of
+from .warmup import warmed
 
 __all__ = ["OkTopK", "deal"]
 
@@ -34,7 +34,7 @@ class OkTopK(Method):
     ratio : float
         Share of the values that is sent, rounded up.
     warmup : int
-        Steps of a tensor in which more is sent, see `warmup.warmed`.
+        Steps in which more is sent, see `warmup.warmed`.
 
     See: Li and Hoefler, Near-optimal sparse allreduce for distributed deep learning, PPoPP 2022.
 
@@ -68,7 +68,7 @@ class OkTopK(Method):
             deal(x.reshape(-1), total, back=True)
             return x
 
-        return with_all_losses(self, codec_of(self, key), x, in_regions, key, prefer="direct")
+        return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, in_regions, key, at, prefer="direct")
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -7,10 +7,10 @@ import numpy as np
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .feedback import chosen
+from .feedback import wanted
 from .method import AllReduce, Method
 from .nonzero import Nonzero
-from .warmup import check, codec_of
+from .warmup import check, warmed
 
 __all__ = ["SparCML"]
 
@@ -33,7 +33,7 @@ class SparCML(Method):
     codec : Codec
         Such as `TopK`, `Sampled` or `Threshold`: it chooses once, on each rank.
     warmup : int
-        Steps of a tensor in which more is sent, see `warmup.warmed`.
+        Steps in which more is sent, see `warmup.warmed`.
 
     See: Renggli et al., SparCML: high-performance sparse communication for machine learning, SC 2019.
 
@@ -53,7 +53,9 @@ class SparCML(Method):
         check(self.codec, self.warmup)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        codec = codec_of(self, key)
+        codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
+        sent = codec.decode(codec.encode(values, at=at), np.empty(x.shape, x.dtype))
+        self.remember(key, residual=values - sent)
         few = at.size * getattr(codec, "ratio", 1) <= FEW
         prefer = "recursive_doubling" if few else "auto"
-        return allreduce(chosen(self, codec, x, key, at), codec=Nonzero(), prefer=prefer)
+        return allreduce(sent, codec=Nonzero(), prefer=prefer)

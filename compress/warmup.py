@@ -5,7 +5,7 @@ from typing import Any
 
 from .codec import Codec
 
-__all__ = ["check", "codec_of", "warmed"]
+__all__ = ["check", "warmed"]
 
 #: Shares of the values, one after the other, and then that of the codec.
 RATIOS = (0.25, 0.0625, 0.0156, 0.004, 0.001)
@@ -15,11 +15,6 @@ def check(codec: Codec, warmup: int) -> None:
     """Refuse a warm-up of a codec that sends no share of the values."""
     if warmup and not hasattr(codec, "ratio"):
         raise ValueError(f"warmup needs a codec with a ratio, such as topk, not {codec}")
-
-
-def codec_of(method: Any, key: str) -> Any:
-    """What a method with a codec and a warm-up encodes a tensor with this time."""
-    return warmed(method.codec, method.warmup, method.count(key)) if method.warmup else method.codec
 
 
 def warmed(codec: Any, warmup: int, step: int) -> Any:

@@ -40,9 +40,9 @@ class Channel:
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = comm.rank, comm.size
         self.timeout = timeout
-        #: the next tag, the numbers that flags have reached, the next slot, bytes published since `calibrate`: the
-        #: same on all ranks
-        self.counters = np.array([0, 0, 0, loop.STALE])
+        #: the next tag, the numbers that flags have reached, the next slot, bytes published since `calibrate`, and
+        #: whether cores are far apart: the same on all ranks
+        self.counters = np.array([0, 0, 0, loop.STALE, 0])
         self.together = together or one_node(self.comm)
         #: processors of a node that its ranks may use
         self.cores = cores(self.comm)
@@ -112,27 +112,25 @@ class Channel:
         return operation
 
     def calibrate(self) -> None:
-        """Find out how to publish in shared memory: cores are near or far, and on virtual machines that changes.
+        """Find out whether cores are near or far, which on virtual machines changes.
 
-        Every rank runs the same all-reduces of 64 KB with ordinary and with streaming stores; rank 0 chooses, for all
-        sizes, because the same way was the faster one at 4 KB and at 16 MB. This takes half a millisecond, and is due
-        again after so many bytes that it is not felt.
+        Every rank runs the same all-reduces of 64 KB both ways; what was faster on rank 0 is taken for all sizes. It
+        takes half a millisecond, and is due again after so many bytes that it is not felt.
         """
         self.counters[3] = 0
         data = np.zeros(PROBE.count, PROBE.dtype)
         operation = self.probe
         best = [float("inf")] * 2
         for turn in range(TURNS):
-            if self.rank == 0:
-                self.window.streams = bool(turn % 2)
+            self.counters[4] = turn % 2
             begin = time.perf_counter()
             for _ in range(CALLS):
                 if loop.run(operation.address, id(data), id(data)) == loop.AGAIN:
                     operation.watch((data,))
                     finish(operation)
             best[turn % 2] = min(best[turn % 2], time.perf_counter() - begin)
-        if self.rank == 0:
-            self.window.streams = best[1] < best[0]
+        self.counters[4] = best[1] < best[0]
+        self.bcast(self.counters[4:])
 
     def run(self, order: Order, array: np.ndarray) -> None:
         """Run a collective in place."""

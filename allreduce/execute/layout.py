@@ -2,10 +2,10 @@
 
 from .table import LINE, aligned
 
-__all__ = ["AREA", "AREAS", "CONTROL", "HELLO_WORDS", "LONG", "MODE_WORD", "SLOT", "SLOTS", "area_bytes"]
+__all__ = ["AREA", "AREAS", "CONTROL", "HELLO_WORDS", "LONG", "SLOT", "SLOTS", "area_bytes"]
 
-#: The control words: a flag, where the rank's arrays lie and, at rank 0, how to publish.
-CONTROL, HELLO_WORDS, MODE_WORD = 256, 64, 192
+#: The control words: a flag, and where the rank's arrays lie.
+CONTROL, HELLO_WORDS = 256, 64
 #: Slots, each with a flag, are used in rotation.
 SLOTS, SLOT = 8, (1 << 18) + (1 << 16)
 #: Segments of long vectors have at most so many bytes, and use so many areas in turn, from here on.

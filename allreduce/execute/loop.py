@@ -5,6 +5,7 @@ blocking and non-blocking calls, persistent requests and progress threads all ca
 at least every tenth of a second, so that Ctrl-C and deadlines work.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from .table import (
     COLUMNS,
     COPY,
     END,
+    FAR,
     FUSE,
     HELLO,
     MOST_OPERATIONS,
@@ -172,7 +174,7 @@ def agree(state: int, row: int) -> int:
 
 @njit
 def put_line(state: int, to: int, from_: int, nbytes: int) -> None:
-    """PUT: publish, with ordinary stores or past the caches, as rank 0 has found to be faster."""
+    """PUT: publish, with ordinary stores or, to far cores, past the caches."""
     whole = 0
     if load64(get(state, MODE)):
         whole = nbytes & -64
@@ -234,6 +236,8 @@ def advance(state: int, patient: int) -> int:
             store_release(control, get(state, EPOCH) + load64(row + 32))
         elif kind == PUT:
             put_line(state, place(state, row, 2), place(state, row, 4), load64(row + 48))
+        elif kind == FAR:
+            pc = load64(row + 16) if load64(get(state, MODE)) else pc
         elif kind == AGREE:
             target = agree(state, row)
             pc = target if target >= 0 else pc
@@ -287,7 +291,7 @@ def suits(state: int, array: int, count: int, flags: int) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def run(state: int, sendbuf: int, recvbuf: int) -> int:
+def _run(state: int, sendbuf: int, recvbuf: int) -> int:
     """Check two arrays, given by their ids, and run the plan on them; REFUSED sends the caller to the slow path."""
     sends, recvs = get(state, SEND_COUNT), get(state, RECV_COUNT)
     if load64(get(state, BUSY)) != 0:
@@ -331,8 +335,14 @@ def reads_arrays() -> bool:
     )
 
 
+#: `_run`; when compiled, its entry, which takes 0.1 us less than Numba's dispatch by types of arguments.
+run: Callable[[int, int, int], int] = _run
+
+
 def prepare() -> None:
     """Compile the loop, or load it from the cache, one process of a machine at a time."""
+    global run
     with compiling():
-        for function, arguments in ((advance, 2), (arm, 3), (run, 3)):
+        for function, arguments in ((advance, 2), (arm, 3), (_run, 3)):
             function.compile((int64,) * arguments)
+    run = _run.overloads[(int64,) * 3].entry_point  # type: ignore[attr-defined]

@@ -10,7 +10,6 @@ from mpi4py import MPI
 
 from . import loop
 from .interpreter import HostMemory, Interpreter
-from .layout import MODE_WORD
 from .loop import DONE, ERROR
 from .mpi_abi import handle, library, tag_limit, threads_need_lock
 from .table import LINE, MOST_OPERATIONS, OPERATION, PEERS, RECV, SCRATCH, SEND, WAIT
@@ -152,7 +151,7 @@ class Compiled(Operation):
         self.moved()
         if table.signals:
             self.state[loop.SHARED] = node.window.shared.ctypes.data
-            self.state[loop.MODE] = node.window.parts[0] + MODE_WORD
+            self.state[loop.MODE] = node.counters[4:].ctypes.data
             self.bases[PEERS + node.size : PEERS + 2 * node.size] = node.window.parts
         scratch.serve(self, table.scratch)
 

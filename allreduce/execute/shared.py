@@ -19,43 +19,57 @@ from .layout import AREA, AREAS, LONG, SLOT, area_bytes
 from .lowering import Vector
 from .plan import Order
 from .reductions import Kernel
-from .table import AGREE, AWAIT, END, HELLO, LINE, NOWHERE, PEERS, RECVBUF, SENDBUF, Region, Table, aligned
+from .table import AGREE, AWAIT, END, FAR, HELLO, LINE, NOWHERE, PEERS, RECVBUF, SENDBUF, Region, Table, aligned
 
 __all__ = ["ONE_SHOT", "ONE_SLOT", "SMALL", "lower_shared"]
 
-#: Up to this many bytes everyone adds everything, out of one slot a rank.
+#: Up to this many bytes everyone adds everything.
 ONE_SHOT = 1 << 14
+#: Among two ranks that moves no more bytes than two shots, and is the faster one if their cores are far apart.
+ONE_SHOT_OF_TWO = 1 << 22
 #: Up to this many bytes ordinary stores are the fastest, wherever the other core is.
 SMALL = 1 << 11
 #: Up to this many bytes, and ranks, the whole vector goes through one slot a rank.
 ONE_SLOT, MOST_RANKS = 1 << 18, 256
 assert ONE_SLOT + 2 * LINE * MOST_RANKS <= SLOT
 
-#: The schedule of each collective; of an all-reduce it is `one_shot` or `direct` by size.
-SCHEDULES = {
-    "allreduce": "direct", "reduce_scatter": "direct", "allgather": "direct", "reduce": "star", "bcast": "star",
-}  # fmt: skip
-
 
 def lower_shared(order: Order, rank: int, size: int) -> Table:
     """The table of one rank, all of whose peers share its memory."""
-    table = Table()
-    if order.collective == "allreduce" and order.count * order.dtype.itemsize <= ONE_SHOT:
+    table, nbytes = Table(), order.count * order.dtype.itemsize
+    if order.collective == "allreduce" and nbytes <= ONE_SHOT:
         lower_short(table, order, rank, size)
-        return table
-    half, back = halves(SCHEDULES[order.collective], rank, size, order.collective, order.root)
-    if order.count * order.dtype.itemsize <= ONE_SLOT and size <= MOST_RANKS:
-        schedule = then(half, back)
-        Shared(table, order, rank, size, schedule, Place(PEERS, LINE, 0)).run(schedule, 1)
-        return table
+    elif nbytes <= ONE_SLOT and size <= MOST_RANKS:
+        through_slots(table, order, rank, size)
+    else:
+        through_areas(table, order, rank, size)
+    return table
+
+
+def through_slots(table: Table, order: Order, rank: int, size: int) -> None:
+    """All of it at once."""
+    two = of_two(order, size)
+    if two:
+        table.rows.append(())
+    schedule = then(*halves(schedule_of(order), rank, size, order.collective, order.root))
+    Shared(table, order, rank, size, schedule, Place(PEERS, LINE, 0)).run(schedule, 1)
+    if two:
+        table.rows[0] = (FAR, 0, len(table.rows))
+        lower_short(table, order, rank, size)
+
+
+def through_areas(table: Table, order: Order, rank: int, size: int) -> None:
+    """In segments, and with shared arrays where they lie, if all have them."""
     segments = -(-order.count * order.dtype.itemsize // AREA)
-    # a segment holds a piece of every rank's share, so that shares stay whole
-    names = [i * segments + g for g in range(segments) for i in range(half.blocks)]
-    schedule = relabel(pipelined(then(half, back), segments), names)
-    table.rows += [(HELLO, 0, *buffer_bytes(order, size), 1), (AWAIT, 0, PEERS + size, 0, 1), ()]
-    table.signals = 1
+    schedule = in_segments(schedule_of(order), order, rank, size, segments)
     areas = Place(PEERS + size, LONG, area_bytes(size))
+    table.rows += [(HELLO, 0, *buffer_bytes(order, size), 1), (AWAIT, 0, PEERS + size, 0, 1), (), (FAR, 0, 4)]
+    table.signals = 1
     Shared(table, order, rank, size, schedule, areas, segments).run(schedule, 2)
+    if of_two(order, size):
+        table.rows[3] = (FAR, 0, len(table.rows))
+        one_shot = in_segments("one_shot", order, rank, size, segments)
+        Shared(table, order, rank, size, one_shot, areas, segments).run(one_shot, 2)
     with_inputs = len(table.rows)
     Shared(table, order, rank, size, schedule, areas, segments, inputs=True).run(schedule, 2)
     with_both = with_inputs
@@ -63,7 +77,22 @@ def lower_shared(order: Order, rank: int, size: int) -> Table:
         with_both = len(table.rows)
         write_everywhere(table, order, rank, size)
     table.rows[2] = (AGREE, 0, with_inputs, with_both)
-    return table
+
+
+def schedule_of(order: Order) -> str:
+    return "star" if order.collective in ("reduce", "bcast") else "direct"
+
+
+def of_two(order: Order, size: int) -> bool:
+    """Whether `one_shot` is worth a try."""
+    return size == 2 and order.collective == "allreduce" and order.count * order.dtype.itemsize <= ONE_SHOT_OF_TWO
+
+
+def in_segments(name: str, order: Order, rank: int, size: int, segments: int) -> Schedule:
+    """A schedule, pipelined; a segment holds a piece of every rank's share, so that shares stay whole."""
+    whole = then(*halves(name, rank, size, order.collective, order.root))
+    names = [i * segments + g for g in range(segments) for i in range(whole.blocks)]
+    return relabel(pipelined(whole, segments), names)
 
 
 def buffer_bytes(order: Order, size: int) -> tuple[int, int]:
@@ -83,7 +112,7 @@ def lower_short(table: Table, order: Order, rank: int, size: int) -> None:
     kernel, elements = kernel_of(order)
     nbytes = order.count * order.dtype.itemsize
     beside = 8 if nbytes <= LINE - 8 else LINE
-    publish = table.put if nbytes > SMALL else table.copy
+    publish = table.copy if nbytes <= SMALL or size == 2 else table.put
     publish(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
     table.meet(PEERS, rank, 1)
     table.fuse(kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
@@ -150,6 +179,10 @@ class Shared(Vector):
         super().__init__(table, rank, order.count, itemsize, schedule.blocks, source, work)
         self.order, self.size, self.place, self.segments, self.inputs = order, size, place, segments, inputs
         self.from_inputs = inputs and order.collective in ("allgather", "bcast")
+        #: whether sums are wanted by others
+        self.spreads = any(isinstance(m, Recv) and not m.add for step in schedule.steps for m in step)
+        #: one shot of two ranks is the fastest with ordinary stores
+        self.once = order.collective == "allreduce" and size == 2 and not self.spreads
         self.published: set[int] = set()
 
     def area(self, rank: int, block: int) -> Region:
@@ -184,7 +217,8 @@ class Shared(Vector):
         for b in sorted(blocks):
             if not (self.inputs and (self.untouched[b] or self.from_inputs)):
                 block = range(b, b + 1)
-                self.table.put(self.area(self.rank, b), self.at(block), self.nbytes(block))
+                put = self.table.copy if self.once else self.table.put
+                put(self.area(self.rank, b), self.at(block), self.nbytes(block))
 
     def take(self, copies: list[Recv]) -> None:
         """Copy what others have published to where we work."""
@@ -203,7 +237,7 @@ class Shared(Vector):
             b = blocks.start
             others = self.input(0, b) if self.inputs else self.area(0, b)
             also, nbytes = NOWHERE, 0
-            if self.order.collective == "allreduce":
+            if self.spreads:
                 also, nbytes = self.area(self.rank, b), self.nbytes(blocks)
                 self.published.update(blocks)
             count = self.nbytes(blocks) // self.itemsize * elements

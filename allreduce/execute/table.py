@@ -9,9 +9,9 @@ from ..schedules import ranges
 from .reductions import Kernel
 
 __all__ = [
-    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FUSE", "HEAD", "HELLO", "LINE", "MOST_OPERATIONS", "NOWHERE",
-    "OPERATION", "PEERS", "PLAIN", "PUT", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT", "Posted",
-    "Region", "Table", "aligned",
+    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FAR", "FUSE", "HEAD", "HELLO", "LINE", "MOST_OPERATIONS",
+    "NOWHERE", "OPERATION", "PEERS", "PLAIN", "PUT", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT",
+    "Posted", "Region", "Table", "aligned",
 ]  # fmt: skip
 
 #: Kinds of rows. The columns are kind, step, and then
@@ -28,8 +28,9 @@ __all__ = [
 #:   FUSE        kernel, out buffer, offset, own buffer, offset, first buffer of the others', offset, count,
 #:               second out buffer, offset, bytes if that is a PUT
 #:   PUT         as COPY, to where other ranks will read
+#:   FAR         row to go to if the cores are far apart
 #:   END         stop here
-SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, END = range(12)
+SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, FAR, END = range(13)
 COLUMNS = 13
 
 #: A message of a length that depends on the data begins with that length, in so many bytes.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from .layout import AREAS, LONG, MODE_WORD, area_bytes
+from .layout import AREAS, LONG, area_bytes
 from .table import LINE, aligned
 
 __all__ = ["Window", "one_node"]
@@ -102,20 +102,6 @@ class Window:
         if file >= 0:
             os.close(file)
         return memory if everyone else None
-
-    @property
-    def streams(self) -> bool:
-        """How to publish: with ordinary stores, or past the caches. Every rank looks it up at rank 0."""
-        return bool(self._mode[0])
-
-    @streams.setter
-    def streams(self, yes: bool) -> None:
-        self._mode[0] = yes
-
-    @property
-    def _mode(self) -> np.ndarray:
-        word: Any = MPI.memory.fromaddress(self.parts[0] + MODE_WORD, 8)
-        return np.frombuffer(word, np.int64)
 
     def free(self) -> None:
         """Give the memory back; what arrays still use lives until they do. Collective."""

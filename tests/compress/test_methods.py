@@ -18,8 +18,14 @@ CODECS = [
 ]  # fmt: skip
 
 
-def alone(x, op="sum", codec=None):
-    return x
+def alone(x, op="sum", codec=None, lost=None, prefer="auto"):
+    """Of a rank that sends to itself."""
+    if codec is None:
+        return x
+    sent = codec.decode(codec.encode(x), np.empty_like(x))
+    if lost is not None:
+        lost += x - sent
+    return sent
 
 
 def steps_of(n, count, dtype=F):
@@ -48,7 +54,7 @@ def test_feedback_loses_nothing(text, dtype):
     assert text == "float16" or np.abs(method.residual("w")).max() > 0.1
 
 
-@pytest.mark.parametrize("text", ["feedback(int4)", "feedback(int4):hops=True", "sparcml(topk)", "gtopk", "oktopk"])
+@pytest.mark.parametrize("text", ["feedback(int4)", "sparcml(topk)", "gtopk", "oktopk"])
 def test_memory_in_any_order(text):
     """A message is the same, whatever the order in which a matrix lies in memory."""
     x = gradients(600)["gaussian"].reshape(30, 20)
@@ -109,14 +115,7 @@ def test_dgc_is_momentum_per_value_until_it_is_sent():
 @pytest.mark.parametrize("name", ["feedback", "dgc"])
 def test_a_warm_up_sends_less_and_less(name):
     method = compress.get(f"{name}(topk:ratio=0.002):warmup=10")
-    sent, given = [], steps_of(10_000, 12)
-    given[4][0] = np.nan  # counts, or ranks that saw it would send less than the others
-    for gradient in given:
-        method.reduce(gradient, alone, "another", Context(99))
-        sent.append(np.count_nonzero(method.reduce(gradient, alone, "w")))
-        state = method.state_dict()
-        method = compress.get(f"{name}(topk:ratio=0.002):warmup=10")
-        method.load_state_dict(state)
+    sent = [np.count_nonzero(method.reduce(x, alone, "w", Context(s))) for s, x in enumerate(steps_of(10_000, 12))]
     assert sent == [2500, 2500, 625, 625, 156, 156, 40, 40, 20, 20, 20, 20]
 
 

@@ -12,7 +12,7 @@ from compress.simulate import run, simulate, traffic
 
 F = np.float32
 METHODS = {"sparcml": "sparcml(topk:ratio=0.02)", "gtopk": "gtopk:ratio=0.02", "oktopk": "oktopk:ratio=0.02"}
-LOSING = [*METHODS.values(), "feedback(int4):hops=True", "feedback(int3:rounding=stochastic):hops=True"]
+LOSING = [*METHODS.values(), "feedback(int4)", "feedback(int3:rounding=stochastic)"]
 
 
 def sparse(n, count, seed=0, dtype=F):
@@ -174,7 +174,7 @@ def test_dtypes_and_short_arrays(text, dtype):
         results = run(3, work)
         total = results[0][0] + sum(residual for _, residual in results)
         assert results[0][0].dtype == dtype
-        assert np.allclose(total, np.sum(parts, axis=0), atol=2e-3 if dtype == "f2" else 1e-6)
+        assert np.allclose(total, np.sum(parts, axis=0), atol=1e-3 if dtype == "f2" else 1e-6)
 
 
 # --- what travels ---------------------------------------------------------------------------------

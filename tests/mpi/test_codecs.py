@@ -31,7 +31,7 @@ METHODS = {
     "sparcml": "sparcml(topk:ratio=0.25)", "gtopk": "gtopk:ratio=0.25", "oktopk": "oktopk:ratio=0.25",
 }  # fmt: skip
 #: What feeds back the losses of every hop.
-LOSING = ["feedback(int4):hops=True", "gtopk:ratio=0.02", "oktopk:ratio=0.02"]
+LOSING = ["feedback(int4)", "gtopk:ratio=0.02", "oktopk:ratio=0.02"]
 WAYS = ("apart", "in place", "same", "made")
 
 
@@ -202,7 +202,7 @@ def test_every_codec_of_the_table():
 
 
 def test_a_method_has_a_memory_per_communicator_and_tensor(comm):
-    """What was sent and what remains is what was given; `lossless` inside, so that hops lose nothing."""
+    """What came out and what remains is what was given."""
     method = compress.get("feedback(threshold:least=0.7)")
     total, given = np.zeros(300), np.zeros(300)
     with Verdict() as verdict:
@@ -215,11 +215,8 @@ def test_a_method_has_a_memory_per_communicator_and_tensor(comm):
             verdict.check(np.array_equal(before, data[RANK]), "changed sendbuf")
             total, given = total + out, given + data.sum(0, dtype="d") / SIZE
         verdict.check(set(method.memory) == {"a", "b"}, method.memory.keys())
-        verdict.check(method.memory["a"]["step"] == 5, "steps", method.memory["a"])
         left = WORLD.allreduce(method.residual("a").astype("d")) / SIZE
-        # partial sums are encoded again only on the way back, and of those what is below the threshold is lost
-        lost = total + left - given
-        verdict.check((np.abs(lost) <= 5 * 0.7 / SIZE + 1e-5).all(), np.abs(lost).max())
+        verdict.check(np.allclose(total + left, given, atol=1e-5), np.abs(total + left - given).max())
         for key in ("a", "b"):
             allreduce.allreduce(data[RANK], comm=comm, codec="feedback(topk:ratio=0.1)", key=key)
         kept = comm.engine.methods
@@ -279,21 +276,39 @@ def test_methods_of_matrices_and_of_whole_numbers(algorithm):
 
 @pytest.mark.parametrize("text", METHODS.values())
 def test_every_method_of_the_table(text, comm):
-    """The same bits on all ranks, over steps, near the sum on the whole; a checkpoint goes on as if nothing was."""
+    """The same bits on all ranks, over steps, in the direction of the sum; a checkpoint goes on as if nothing was."""
     size, total, given = 24 * 20, np.zeros((24, 20)), np.zeros((24, 20))
     with Verdict() as verdict:
         method, other = compress.get(text), compress.get(text)
         for step in range(8):
-            data = rough(F, size, seed=step).reshape(SIZE, 24, 20)
+            data = (rough(F, size) + rough(F, size, seed=1 + step) / 8).reshape(SIZE, 24, 20)
             out = allreduce.allreduce(data[RANK], comm=comm, codec=method, key="weight", algorithm="ring")
             verdict.same(out, text, step)
             verdict.check(np.isfinite(out).all() and out.shape == (24, 20), text, step)
             if step == 6:
                 other.load_state_dict(method.state_dict())
             total, given = total + out, given + data.sum(0)
+        if "warmup" in text:
+            verdict.check(method.memory["weight"]["step"] == 8, text, method.memory["weight"]["step"])
         again = allreduce.allreduce(data[RANK], comm=comm, codec=other, key="weight", algorithm="ring")
-        verdict.check(again.tobytes() == out.tobytes(), text, "resumed")
-        verdict.check(np.vdot(total, given) > 0.2 * np.vdot(given, given), text, np.vdot(total, given))
+        verdict.check(again.tobytes() == out.tobytes() or text.startswith("thc"), text, "resumed, with other noise")
+        found = np.vdot(total, given) / np.vdot(given, given)
+        verdict.check(0.3 < found < 1.7, text, "keeps of the sum", found)
+
+
+@pytest.mark.parametrize("codec", ["topk:ratio=0.1", "randomk:ratio=0.1,unbiased=False", "threshold:least=0.5", "int4"])
+def test_with_feedback_nothing_is_lost_on_the_way(codec, comm):
+    """By the algorithm that "auto" takes, all that was given is sent by the end, or still held back somewhere."""
+    method, total, given = compress.get(f"feedback({codec})"), np.zeros(1000), np.zeros(1000)
+    for step in range(10):
+        data = rough(F, 1000, seed=step)
+        total = total + allreduce.allreduce(data[RANK], comm=comm, codec=method, key="w")
+        given = given + data.sum(0, dtype="d")
+    lost = np.abs(total + WORLD.allreduce(method.residual("w").astype("d")) - given)
+    with Verdict() as verdict:
+        verdict.same(total, codec)
+        bound = 10 * 0.5 * SIZE if codec == "int4" else 1e-3  # its partial sums are rounded
+        verdict.check((lost <= bound).all(), codec, lost.max())
 
 
 def refused(kind, words, *args, **wishes):
