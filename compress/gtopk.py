@@ -59,4 +59,5 @@ class GTopK(Method):
         return TopK(self.ratio)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, allreduce, key, at, prefer="binomial_tree")
+        codec = warmed(self.codec, self.warmup, at.step)
+        return reduce_with(self, codec, x, allreduce, key, at, prefer="binomial_tree")

@@ -68,7 +68,8 @@ class OkTopK(Method):
             deal(x.reshape(-1), total, back=True)
             return x
 
-        return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, in_regions, key, at, prefer="direct")
+        codec = warmed(self.codec, self.warmup, at.step)
+        return reduce_with(self, codec, x, in_regions, key, at, prefer="direct")
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

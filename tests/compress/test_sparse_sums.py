@@ -172,9 +172,10 @@ def test_dtypes_and_short_arrays(text, dtype):
             return out, method.memory["w"]["residual"]
 
         results = run(3, work)
-        total = results[0][0] + sum(residual for _, residual in results)
+        total = results[0][0].astype(float) + sum(residual for _, residual in results)
+        rounds = dtype == "f2" and text.startswith("sparcml")  # its sums are made in the dtype
         assert results[0][0].dtype == dtype
-        assert np.allclose(total, np.sum(parts, axis=0), atol=1e-3 if dtype == "f2" else 1e-6)
+        assert np.allclose(total, np.sum(parts, axis=0, dtype=float), atol=4e-3 if rounds else 1e-6)
 
 
 # --- what travels ---------------------------------------------------------------------------------
