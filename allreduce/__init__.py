@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .collectives import barrier as barrier
     from .collectives import bcast as bcast
     from .collectives import empty_shared as empty_shared
+    from .collectives import explain as explain
     from .collectives import reduce as reduce
     from .collectives import reduce_scatter as reduce_scatter
     from .communicator import Communicator as Communicator
@@ -47,6 +48,7 @@ _HOMES = {
     "draw": "drawing",
     "allreduce": "collectives", "reduce_scatter": "collectives", "allgather": "collectives",
     "reduce": "collectives", "bcast": "collectives", "barrier": "collectives", "empty_shared": "collectives",
+    "explain": "collectives",
     "Communicator": "communicator",
     "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip

@@ -13,7 +13,7 @@ from .execute.loop import DONE, REFUSED
 from .execute.requests import in_flight
 from .methods import as_method, reduce_by
 
-__all__ = ["allgather", "allreduce", "barrier", "bcast", "empty_shared", "reduce", "reduce_scatter"]
+__all__ = ["allgather", "allreduce", "barrier", "bcast", "empty_shared", "explain", "reduce", "reduce_scatter"]
 
 
 def allreduce(
@@ -49,9 +49,10 @@ def allreduce(
         and the result is rounded once.
     codec : str, Codec or Method, optional
         What travels is encoded: "int8", "int4:block=32", "topk:ratio=0.01" and all others of `compress.TABLE`; of
-        floating-point numbers, for "sum" and "avg". With "auto" it goes by messages; what drops values, such as
-        "topk", by "one_shot", for on every further hop it would drop most of a partial sum. A method, such as
-        "feedback(topk:ratio=0.01)", has a memory per tensor; named by text, it is kept with the communicator.
+        floating-point numbers, for "sum" and "avg". With "auto" it is taken where it pays, see `explain`; what drops
+        values, such as "topk", goes by "one_shot", for on every further hop it would drop most of a partial sum. A
+        method, such as "feedback(topk:ratio=0.01)", has a memory per tensor; named by text, it is kept with the
+        communicator.
     key : str, optional
         The name of the tensor, for a method: the same on all ranks and in all steps.
 
@@ -189,6 +190,22 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     Parameters are those of `allreduce`.
     """
     return engine_of(comm).blocking("bcast", buf, None, algorithm=algorithm, root=root)
+
+
+def explain(sendbuf: Any, *, codec: Any, comm: MPI.Intracomm | None = None) -> str:
+    """Say what ``algorithm="auto"`` does with an array and a codec, and why; collective.
+
+    It takes the codec if that is the faster way by what messages and the codec cost here, both measured once per
+    communicator, and none where all ranks share memory. An algorithm that is named takes the codec in any case.
+
+    Parameters are those of `allreduce`; `codec` is no method.
+
+    Returns
+    -------
+    str
+        Lines: the link, the price without and with the codec, and what is taken.
+    """
+    return engine_of(comm).explain(sendbuf, codec)
 
 
 def barrier(comm: MPI.Intracomm | None = None, *, algorithm: str = "auto") -> None:

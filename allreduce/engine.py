@@ -1,7 +1,8 @@
 """The engine behind a communicator: from checked arguments to a plan, and from a plan to a result."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
 from .buffers import Unsupported, as_array, as_codec, as_op, as_type, check_pair, is_ordered
-from .costs import ALPHA, BETA, estimate, segmented
+from .choice import Choice, Coder, Link, choose, choose_coded
+from .costs import segmented
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
 from .execute.inside import MOST_BLOCKS
@@ -21,9 +23,10 @@ from .execute.plan import Order
 from .execute.reductions import BFLOAT16, CODES
 from .execute.requests import PersistentRequest, Request, finish
 from .execute.wire import kernels_of
+from .measured import coder, link
 from .native import native
 
-__all__ = ["Engine", "choose", "engine_of"]
+__all__ = ["Engine", "engine_of"]
 
 
 class Engine:
@@ -50,6 +53,8 @@ class Engine:
         self.handle = comm.handle
         self.quick = library() is not None and not threads_need_lock() and loop.reads_arrays()
         self._nodes: tuple[tuple[int, ...], ...] = ()
+        #: what codecs cost here
+        self.coders: dict[tuple[Codec, np.dtype], Coder] = {}
         #: methods by their configuration
         self.methods: dict[str, Method] = {}
 
@@ -153,13 +158,12 @@ class Engine:
             wide = as_type(accumulate, dtype, kernel)
         ordered = collective not in ("allgather", "bcast") and is_ordered(op)
         codec = as_codec(codec, wide or dtype, kernel)
-        nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
-        if algorithm == "auto" and collective == "allreduce" and codec is not None and drops(codec):
-            algorithm = "one_shot"
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
-        named = isinstance(kernel, str) and dtype in CODES
-        here = alone and codec is None and named and (wide is None or half_wide)
-        key, params = self.algorithm(algorithm, collective, nbytes, ordered, here, params)
+        here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
+        if algorithm == "auto" and codec is not None:
+            algorithm, codec = self.place(collective, codec, wide or dtype, count, here)
+        nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
+        key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec, lost)
@@ -173,16 +177,15 @@ class Engine:
     ) -> tuple[str, dict[str, Any]]:
         """Resolve a name, "auto" and "node" included, and its parameters; `here`: whether the window can do it."""
         size = self.channel.size
-        together = self.channel.together and library() is not None
-        if name == NODE and not (here and together):
+        if name == NODE and not here:
             raise ValueError(
                 "algorithm 'node' is for blocking calls of named operations on ranks of one node, in types of 64 bits "
                 "at most, without a codec, with an MPI that we can call directly"
             )
-        if name == NODE or (name == "auto" and here and together and not ordered):
+        if name == NODE or (name == "auto" and here and not ordered):
             return NODE, {}
         if name == "auto":
-            name = choose(collective, size, nbytes, ordered, () if self.channel.together else self.nodes)
+            name = choose(collective, size, nbytes, ordered, self.sharing).name
         key, params = parse(name, size, collective, **params)
         if ordered and not TABLE[key].ordered:
             fitting = [n for n in supporting(collective) if TABLE[n].ordered]
@@ -190,6 +193,55 @@ class Engine:
         if key.startswith("hierarchical") and "nodes" not in params and len(self.nodes) > 1:
             params["nodes"] = self.nodes
         return key, segmented(key, size, nbytes, params)
+
+    @property
+    def together(self) -> bool:
+        """Whether all ranks share memory, and we can make use of it."""
+        return self.channel.together and library() is not None
+
+    def place(self, collective: str, codec: Codec, dtype: np.dtype, count: int, here: bool) -> tuple[str, Codec | None]:
+        """For "auto": the algorithm and the codec, or none where it does not pay; `here`: by memory, without it."""
+        if here:
+            return NODE, None
+        plain, coded = self.prices(collective, codec, dtype, count)
+        return (coded.name, codec) if coded.seconds < plain.seconds else ("auto", None)
+
+    def prices(self, collective: str, codec: Codec, dtype: np.dtype, count: int) -> tuple[Choice, Choice]:
+        """Without and with a codec, by what messages and codecs cost here; measures it if need be: collective."""
+        size, facts = self.channel.size, (self.sharing, self.link)
+        if (codec, dtype) not in self.coders:
+            self.coders[codec, dtype] = coder(self.channel, codec, dtype)
+        plain = choose(collective, size, count * dtype.itemsize, False, *facts)
+        return plain, choose_coded(collective, size, count, codec, self.coders[codec, dtype], *facts)
+
+    def explain(self, sendbuf: Any, codec: Any) -> str:
+        """What "auto" does with an array and a codec, and why."""
+        send = as_array(sendbuf, "sendbuf")
+        codec = as_codec(codec, send.dtype, "sum")
+        name, taken = self.place("allreduce", codec, send.dtype, send.size, self.together and send.dtype in CODES)
+        plain, coded = self.prices("allreduce", codec, send.dtype, send.size)
+        encode, decode, add = (1e9 * seconds for seconds in self.coders[codec, send.dtype])
+        return "\n".join(
+            (
+                f"{send.size} x {send.dtype} on {self.channel.size} ranks of {max(1, len(self.nodes))} nodes; "
+                f"{1e6 * self.link.alpha:.1f} us a message, {1e9 * self.link.beta:.2f} ns a byte",
+                f"without a codec  {1e6 * plain.seconds:10.1f} us by messages, {plain.name}",
+                f"{codec!s:16} {1e6 * coded.seconds:10.1f} us, {coded.name}; {codec.nbytes(send.size)} bytes for "
+                f"{send.nbytes}; ns a value: {encode:.2f} to encode, {decode:.2f} to decode, {add:.2f} to decode and add",
+                f"auto takes       {name} with {codec}" if taken else
+                f"auto takes       no codec: {'shared memory is faster' if name == NODE else 'it does not pay'}",
+            )
+        )  # fmt: skip
+
+    @cached_property
+    def link(self) -> Link:
+        """What messages cost here; collective on first use."""
+        return link(self.channel)
+
+    @property
+    def sharing(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks that share a link."""
+        return () if self.channel.together else self.nodes
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""
@@ -209,31 +261,6 @@ class Engine:
             node.Free()
             self._nodes = tuple(tuple(np.flatnonzero(leaders == leader).tolist()) for leader in dict.fromkeys(leaders))
         return self._nodes
-
-
-def drops(codec: Codec) -> bool:
-    """Whether a codec drops values, and would drop most of a partial sum on every further hop.
-
-    Measured with feedback(topk:ratio=0.05) on 4 ranks, over 60 steps: 0.90 of the sum arrives by `one_shot`, 0.37 to
-    0.40 by `ring` and `direct`.
-    """
-    return not codec.chunkable and not codec.lossless
-
-
-def choose(
-    collective: str, size: int, nbytes: int, ordered: bool = False, nodes: Sequence[Sequence[int]] = ()
-) -> str:
-    """The algorithm that costs least with the shipped constants: the same answer on every rank.
-
-    Ranks of one node share its link. `hierarchical` takes every byte over it once; its steps inside a node are
-    priced as two messages.
-    """
-    names = [n for n in supporting(collective) if TABLE[n].auto and (TABLE[n].ordered or not ordered)]
-    sharing = max(map(len, nodes)) if len(nodes) > 1 else 1
-    prices = {name: estimate(name, size, nbytes, beta=sharing * BETA) for name in names}
-    if sharing > 1 and collective == "allreduce" and not ordered:
-        prices["hierarchical"] = estimate("circulant", len(nodes), nbytes) + 2 * ALPHA
-    return min(prices, key=lambda name: prices[name])
 
 
 def _root(root: Any, size: int) -> int:

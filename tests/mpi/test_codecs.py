@@ -12,6 +12,7 @@ from witness import RANK, SIZE, WORLD, Guarded, Verdict, rough, seeded
 import allreduce
 import compress
 from allreduce.algorithms import TABLE
+from allreduce.choice import Link
 from allreduce.costs import segmented
 from allreduce.engine import engine_of
 
@@ -165,13 +166,49 @@ def test_the_python_loop_gives_the_same_bits(python_loop):
         verdict.check({plan.state for plan in comm.engine.channel.plans.values()} == {0}, "ran the compiled loop")
 
 
-def test_auto_goes_by_messages(comm):
+@pytest.fixture
+def distant():
+    """A communicator whose ranks do not share memory, as far as it knows, with a slow network or a fast one."""
+    with allreduce.Communicator(WORLD) as ours:
+        ours.engine.channel.together = False
+        yield ours
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_auto_takes_a_codec_where_it_pays(distant, slow):
+    distant.engine.__dict__["link"] = Link(1e-9, 1e-6 if slow else 1e-15, 0.0)
     with Verdict() as verdict:
-        for count, codec in product((0, 1, 3000, 300000), ("int8", compress.get("topk:ratio=0.01"))):
-            result = allreduce.allreduce(rough(F, count)[RANK], comm=comm, codec=codec)
+        for codec, count in product(("int8", "topk:ratio=0.01", "lossless"), (3000, 100_000)):
+            data = rough(F, count)
+            result = allreduce.allreduce(data[RANK], comm=distant, codec=codec)
             verdict.same(result, count, codec)
-        asked = [order.algorithm for order in comm.engine.channel.plans if order.codec is not None]
-        verdict.check(len(asked) == 8 and "node" not in asked, asked)
+            told = allreduce.explain(data[RANK], codec=codec, comm=distant)
+            taken = slow and SIZE > 1 and codec != "lossless"  # of which only a bound is known beforehand
+            verdict.check(("it does not pay" in told) == (not taken), told)
+        asked = [order for order in distant.engine.channel.plans if order.dtype == F]
+        coded = [order.algorithm for order in asked if order.codec is not None]
+        verdict.check(len(coded) == (4 if slow and SIZE > 1 else 0), asked)
+        verdict.check(coded.count("one_shot") >= len(coded) // 2, asked)
+
+
+def test_auto_takes_no_codec_in_shared_memory(comm):
+    data = rough(F, 3000)
+    with Verdict() as verdict:
+        result = allreduce.allreduce(data[RANK], comm=comm, codec="int8")
+        plain = allreduce.allreduce(data[RANK], comm=comm)
+        verdict.check(result.tobytes() == plain.tobytes())
+        verdict.check("shared memory is faster" in allreduce.explain(data[RANK], codec="int8", comm=comm))
+
+
+def test_what_is_explained_was_measured(distant):
+    told = allreduce.explain(rough(F, 1000)[RANK], codec="int8", comm=distant)
+    with Verdict() as verdict:
+        verdict.check(distant.engine.link.alpha > 0 and distant.engine.link.beta > 0, told)
+        verdict.same(np.array(distant.engine.link), "every rank has measured the same")
+        for bad in (lambda: allreduce.explain(np.ones(3, int), codec="int8", comm=distant),
+                    lambda: allreduce.explain(np.ones(3), codec="int9", comm=distant)):  # fmt: skip
+            with pytest.raises((TypeError, ValueError), match="int"):
+                bad()
 
 
 def test_many_in_flight_at_once(comm):

@@ -39,7 +39,8 @@ from witness import (
 
 import allreduce
 from allreduce.algorithms import TABLE
-from allreduce.engine import choose, engine_of
+from allreduce.choice import choose
+from allreduce.engine import engine_of
 from allreduce.execute.mpi_abi import library
 from allreduce.execute.reductions import BFLOAT16, LONG, allowed_ops
 
@@ -480,10 +481,10 @@ def test_messages_as_mpi4py_has_them():
 
 def test_auto_takes_long_vectors_over_every_link_once():
     alone, pairs = [(r,) for r in range(8)], [(r, r + 1) for r in range(0, 8, 2)]
-    assert choose("allreduce", 8, 1 << 24, nodes=pairs) == "hierarchical"
+    assert choose("allreduce", 8, 1 << 24, nodes=pairs).name == "hierarchical"
     for nbytes, ordered, nodes in ((64, False, pairs), (1 << 24, True, pairs), (1 << 24, False, alone)):
-        assert choose("allreduce", 8, nbytes, ordered, nodes) == choose("allreduce", 8, nbytes, ordered)
-    assert choose("reduce_scatter", 8, 1 << 24, nodes=pairs) != "hierarchical"
+        assert choose("allreduce", 8, nbytes, ordered, nodes).name == choose("allreduce", 8, nbytes, ordered).name
+    assert choose("reduce_scatter", 8, 1 << 24, nodes=pairs).name != "hierarchical"
 
 
 @pytest.mark.parametrize("algorithm", [*allreduce.algorithms("reduce_scatter"), "auto", *OTHERS])
