@@ -162,6 +162,8 @@ class Engine:
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         if algorithm == "auto" and codec is not None:
             algorithm, codec = self.place(collective, codec, wide or dtype, count, here)
+        if codec is None and lost:  # nothing will be
+            send, lost = recv, False
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
         if ordered and root:

@@ -276,7 +276,8 @@ def test_what_any_hop_loses_is_the_residual_of_the_rank_that_encodes(text, comm)
                 total, given = total + out, given + data.sum(0, dtype="d")
             left = WORLD.allreduce(method.memory["w"]["residual"].astype("d"))
             verdict.check(np.allclose(total + left, given, atol=1e-4), text, algorithm, total + left - given)
-            verdict.check(SIZE == 1 or np.any(left), text, algorithm, "nothing was lost")
+            may = SIZE == 1 or (algorithm == "auto" and text.startswith("feedback"))  # by memory, where that is faster
+            verdict.check(may or np.any(left), text, algorithm, "nothing was lost")
     asked = {order.algorithm for order in comm.engine.channel.plans if order.lost}
     preferred = {"gtopk": "binomial_tree", "oktopk": "direct"}.get(text.partition(":")[0])
     assert preferred is None or preferred in asked, asked
