@@ -161,7 +161,7 @@ class Engine:
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         if algorithm == "auto" and codec is not None:
-            algorithm, codec = self.place(collective, codec, wide or dtype, count, here)
+            algorithm, codec = self.place(collective, codec, wide or dtype, count, here, lost)
         if codec is None and lost:  # nothing will be
             send, lost = recv, False
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
@@ -201,20 +201,24 @@ class Engine:
         """Whether all ranks share memory, and we can make use of it."""
         return self.channel.together and library() is not None
 
-    def place(self, collective: str, codec: Codec, dtype: np.dtype, count: int, here: bool) -> tuple[str, Codec | None]:
+    def place(
+        self, collective: str, codec: Codec, dtype: np.dtype, count: int, here: bool, lost: bool = False
+    ) -> tuple[str, Codec | None]:
         """For "auto": the algorithm and the codec, or none where it does not pay; `here`: by memory, without it."""
         if here:
             return NODE, None
-        plain, coded = self.prices(collective, codec, dtype, count)
+        plain, coded = self.prices(collective, codec, dtype, count, lost)
         return (coded.name, codec) if coded.seconds < plain.seconds else ("auto", None)
 
-    def prices(self, collective: str, codec: Codec, dtype: np.dtype, count: int) -> tuple[Choice, Choice]:
+    def prices(
+        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
+    ) -> tuple[Choice, Choice]:
         """Without and with a codec, by what messages and codecs cost here; measures it if need be: collective."""
         size, facts = self.channel.size, (self.sharing, self.link)
         if (codec, dtype) not in self.coders:
             self.coders[codec, dtype] = coder(self.channel, codec, dtype)
         plain = choose(collective, size, count * dtype.itemsize, False, *facts)
-        return plain, choose_coded(collective, size, count, codec, self.coders[codec, dtype], *facts)
+        return plain, choose_coded(collective, size, count, codec, self.coders[codec, dtype], *facts, lost)
 
     def explain(self, sendbuf: Any, codec: Any) -> str:
         """What "auto" does with an array and a codec, and why."""

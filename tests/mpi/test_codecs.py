@@ -191,6 +191,18 @@ def test_auto_takes_a_codec_where_it_pays(distant, slow):
         verdict.check(coded.count("one_shot") >= len(coded) // 2, asked)
 
 
+def test_auto_goes_by_any_schedule_where_losses_are_fed_back(distant):
+    distant.engine.__dict__["link"], data = Link(1e-9, 1e-6, 0.0), rough(F, 100_000)
+    method = compress.get("feedback(topk:ratio=0.01)")
+    out = allreduce.allreduce(data[RANK], comm=distant, codec=method, key="w")
+    left = WORLD.allreduce(method.residual("w").astype("d"))
+    asked = {order.algorithm for order in distant.engine.channel.plans if order.lost}
+    with Verdict() as verdict:
+        verdict.same(out)
+        verdict.check(np.allclose(out + left, data.sum(0, dtype="d"), atol=1e-5), "conserved")
+        verdict.check(len(asked) == (SIZE > 1) and (SIZE < 3 or "one_shot" not in asked), asked)
+
+
 def test_auto_takes_no_codec_in_shared_memory(comm):
     data = rough(F, 3000)
     with Verdict() as verdict:
