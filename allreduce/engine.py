@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from compress.codec import Codec
 from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
-from .buffers import Unsupported, as_array, as_codec, as_op, as_type, check_pair, is_ordered
-from .choice import Choice, Coder, Link, choose, choose_coded
+from .arguments import arrays
+from .buffers import Unsupported, as_array, as_codec, as_op, as_type, is_ordered
+from .choice import choose
 from .costs import segmented
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
@@ -23,7 +22,7 @@ from .execute.plan import Order
 from .execute.reductions import BFLOAT16, CODES
 from .execute.requests import PersistentRequest, Request, finish
 from .execute.wire import kernels_of
-from .measured import coder, link
+from .measured import Prices
 from .native import native
 
 __all__ = ["Engine", "engine_of"]
@@ -53,8 +52,7 @@ class Engine:
         self.handle = comm.handle
         self.quick = library() is not None and not threads_need_lock() and loop.reads_arrays()
         self._nodes: tuple[tuple[int, ...], ...] = ()
-        #: what codecs cost here
-        self.coders: dict[tuple[Codec, np.dtype], Coder] = {}
+        self.prices = Prices(self.channel, self.sharing)
         #: methods by their configuration
         self.methods: dict[str, Method] = {}
 
@@ -88,7 +86,7 @@ class Engine:
             raise ValueError(f"algorithm 'native' cannot use codec {codec}")
         channel = self.channel
         channel.check()
-        send, recv, result = ARRAYS[collective](sendbuf, recvbuf, channel.rank, channel.size, _root(root, channel.size))
+        send, recv, result = arrays(collective, sendbuf, recvbuf, channel.rank, channel.size, root)
         if collective not in ("allgather", "bcast"):
             as_op(op, send.dtype)
         native(channel.comm, collective, send, recv, op, root)
@@ -148,7 +146,7 @@ class Engine:
         channel.check()
         if algorithm == "native":
             raise Unsupported("algorithm 'native' only runs blocking calls")
-        send, recv, result = ARRAYS[collective](sendbuf, recvbuf, channel.rank, channel.size, _root(root, channel.size))
+        send, recv, result = arrays(collective, sendbuf, recvbuf, channel.rank, channel.size, root)
         dtype, count = send.dtype, max(send.size, recv.size)
         if collective in ("allgather", "bcast"):
             kernel: Any = "sum"
@@ -161,7 +159,8 @@ class Engine:
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         if algorithm == "auto" and codec is not None:
-            algorithm, codec = self.place(collective, codec, wide or dtype, count, here, lost)
+            place = self.prices.place
+            algorithm, codec = (NODE, None) if here else place(collective, codec, wide or dtype, count, lost)
         if codec is None and lost:  # nothing will be
             send, lost = recv, False
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
@@ -187,7 +186,7 @@ class Engine:
         if name == NODE or (name == "auto" and here and not ordered):
             return NODE, {}
         if name == "auto":
-            name = choose(collective, size, nbytes, ordered, self.sharing).name
+            name = choose(collective, size, nbytes, ordered, self.sharing()).name
         key, params = parse(name, size, collective, **params)
         if ordered and not TABLE[key].ordered:
             fitting = [n for n in supporting(collective) if TABLE[n].ordered]
@@ -201,53 +200,15 @@ class Engine:
         """Whether all ranks share memory, and we can make use of it."""
         return self.channel.together and library() is not None
 
-    def place(
-        self, collective: str, codec: Codec, dtype: np.dtype, count: int, here: bool, lost: bool = False
-    ) -> tuple[str, Codec | None]:
-        """For "auto": the algorithm and the codec, or none where it does not pay; `here`: by memory, without it."""
-        if here:
-            return NODE, None
-        plain, coded = self.prices(collective, codec, dtype, count, lost)
-        return (coded.name, codec) if coded.seconds < plain.seconds else ("auto", None)
-
-    def prices(
-        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
-    ) -> tuple[Choice, Choice]:
-        """Without and with a codec, by what messages and codecs cost here; measures it if need be: collective."""
-        size, facts = self.channel.size, (self.sharing, self.link)
-        if (codec, dtype) not in self.coders:
-            self.coders[codec, dtype] = coder(self.channel, codec, dtype)
-        plain = choose(collective, size, count * dtype.itemsize, False, *facts)
-        return plain, choose_coded(collective, size, count, codec, self.coders[codec, dtype], *facts, lost)
+    def sharing(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks that share a link; collective on first use."""
+        return () if self.channel.together else self.nodes
 
     def explain(self, sendbuf: Any, codec: Any) -> str:
         """What "auto" does with an array and a codec, and why."""
         send = as_array(sendbuf, "sendbuf")
         codec = as_codec(codec, send.dtype, "sum")
-        name, taken = self.place("allreduce", codec, send.dtype, send.size, self.together and send.dtype in CODES)
-        plain, coded = self.prices("allreduce", codec, send.dtype, send.size)
-        encode, decode, add = (1e9 * seconds for seconds in self.coders[codec, send.dtype])
-        return "\n".join(
-            (
-                f"{send.size} x {send.dtype} on {self.channel.size} ranks of {max(1, len(self.nodes))} nodes; "
-                f"{1e6 * self.link.alpha:.1f} us a message, {1e9 * self.link.beta:.2f} ns a byte",
-                f"without a codec  {1e6 * plain.seconds:10.1f} us by messages, {plain.name}",
-                f"{codec!s:16} {1e6 * coded.seconds:10.1f} us, {coded.name}; {codec.nbytes(send.size)} bytes for "
-                f"{send.nbytes}; ns a value: {encode:.2f} to encode, {decode:.2f} to decode, {add:.2f} to decode and add",
-                f"auto takes       {name} with {codec}" if taken else
-                f"auto takes       no codec: {'shared memory is faster' if name == NODE else 'it does not pay'}",
-            )
-        )  # fmt: skip
-
-    @cached_property
-    def link(self) -> Link:
-        """What messages cost here; collective on first use."""
-        return link(self.channel)
-
-    @property
-    def sharing(self) -> tuple[tuple[int, ...], ...]:
-        """Ranks that share a link."""
-        return () if self.channel.together else self.nodes
+        return self.prices.explain(send, codec, self.together and send.dtype in CODES)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""
@@ -267,79 +228,6 @@ class Engine:
             node.Free()
             self._nodes = tuple(tuple(np.flatnonzero(leaders == leader).tolist()) for leader in dict.fromkeys(leaders))
         return self._nodes
-
-
-def _root(root: Any, size: int) -> int:
-    if not isinstance(root, int) or not 0 <= root < size:
-        raise ValueError(f"root must be a rank of the communicator, 0 to {size - 1}, not {root!r}")
-    return root
-
-
-def _same(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
-    """All-reduce: two buffers of one length, or one; the result is made if there is none."""
-    if sendbuf is MPI.IN_PLACE:
-        recv = as_array(recvbuf, "recvbuf", writeable=True)
-        return recv, recv, recvbuf
-    send = as_array(sendbuf, "sendbuf")
-    recvbuf = np.empty_like(send) if recvbuf is None else recvbuf
-    recv = as_array(recvbuf, "recvbuf", writeable=True)
-    check_pair(send, recv)
-    return send, recv, recvbuf
-
-
-def _scattered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Reduce-scatter: recvbuf is one share; in place it is the first share of the buffer, as in MPI."""
-    if sendbuf is MPI.IN_PLACE:
-        whole = as_array(recvbuf, "recvbuf", writeable=True)
-        _check_shares(whole, "recvbuf", size)
-        return whole, whole, recvbuf
-    send = as_array(sendbuf, "sendbuf")
-    _check_shares(send, "sendbuf", size)
-    recvbuf = np.empty(send.size // size, send.dtype) if recvbuf is None else recvbuf
-    recv = as_array(recvbuf, "recvbuf", writeable=True)
-    check_pair(send, recv, size, 1)
-    return send, recv, recvbuf
-
-
-def _gathered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
-    """All-gather: recvbuf has room for all shares; in place ours is already there."""
-    if sendbuf is MPI.IN_PLACE:
-        whole = as_array(recvbuf, "recvbuf", writeable=True)
-        _check_shares(whole, "recvbuf", size)
-        part = whole.size // size
-        return whole.reshape(-1)[rank * part : (rank + 1) * part], whole, recvbuf
-    send = as_array(sendbuf, "sendbuf")
-    if recvbuf is None:  # the shares keep their memory order, Fortran's included
-        turned = not send.flags.c_contiguous
-        recv = np.empty((size, *(send.shape[::-1] if turned else send.shape)), send.dtype)
-        return send, recv, recv.transpose(0, *range(send.ndim, 0, -1)) if turned else recv
-    recv = as_array(recvbuf, "recvbuf", writeable=True)
-    check_pair(send, recv, 1, size)
-    return send, recv, recvbuf
-
-
-def _rooted(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Reduce: only the root's recvbuf counts; elsewhere the result is None."""
-    if rank == root:
-        return _same(sendbuf, recvbuf, rank, size, root)
-    if sendbuf is MPI.IN_PLACE:
-        raise ValueError(f"MPI.IN_PLACE is for the root of a reduce, rank {root}; rank {rank} must pass its sendbuf")
-    send = as_array(sendbuf, "sendbuf")
-    return send, send, None
-
-
-def _single(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Broadcast: one buffer."""
-    buffer = as_array(sendbuf, "buf", writeable=rank != root)
-    return buffer, buffer, sendbuf
-
-
-def _check_shares(array: np.ndarray, name: str, size: int) -> None:
-    if array.size % size:
-        raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share equally")
-
-
-ARRAYS = {"allreduce": _same, "reduce_scatter": _scattered, "allgather": _gathered, "reduce": _rooted, "bcast": _single}
 
 
 #: Engines of communicators that are not ours, by handle; each hangs on its communicator and goes with it.

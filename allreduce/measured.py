@@ -1,18 +1,19 @@
 """What messages and codecs cost here, measured once: rank 0's numbers, on all ranks."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from compress.codec import Codec
 
-from .choice import SHIPPED, Coder, Link
+from .choice import SHIPPED, Choice, Coder, Link, choose, choose_coded
 from .costs import GAMMA, estimate
-from .execute.channel import Channel
+from .execute.channel import NODE, Channel
 from .execute.plan import Order
 
-__all__ = ["coder", "link"]
+__all__ = ["Prices"]
 
 #: A short and a long all-reduce, which tell what a message and what a byte costs.
 PROBES = (("recursive_doubling", 8), ("ring", 1 << 18))
@@ -21,6 +22,62 @@ ROUNDS = 4
 SAMPLE = 1 << 15
 #: Nothing is free: seconds.
 LEAST = 1e-12
+
+
+class Prices:
+    """What collectives cost on one communicator with and without a codec, measured when that is first asked for.
+
+    Parameters
+    ----------
+    channel : Channel
+    sharing : callable
+        Gives the ranks that share a link.
+    """
+
+    def __init__(self, channel: Channel, sharing: Callable[[], Sequence[Sequence[int]]]) -> None:
+        self.channel, self.sharing = channel, sharing
+        self.coders: dict[tuple[Codec, np.dtype], Coder] = {}
+
+    @cached_property
+    def link(self) -> Link:
+        """What messages cost; collective on first use."""
+        return link(self.channel)
+
+    def coder(self, codec: Codec, dtype: np.dtype) -> Coder:
+        """What a codec costs; collective on first use."""
+        if (codec, dtype) not in self.coders:
+            self.coders[codec, dtype] = coder(self.channel, codec, dtype)
+        return self.coders[codec, dtype]
+
+    def compare(
+        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
+    ) -> tuple[Choice, Choice]:
+        """The best way without and with a codec; `lost`: what it loses on any hop will be sent later."""
+        size, nodes = self.channel.size, self.sharing()
+        plain = choose(collective, size, count * dtype.itemsize, False, nodes, self.link)
+        return plain, choose_coded(collective, size, count, codec, self.coder(codec, dtype), nodes, self.link, lost)
+
+    def place(
+        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
+    ) -> tuple[str, Codec | None]:
+        """The algorithm and the codec, or "auto" and none where that does not pay."""
+        plain, coded = self.compare(collective, codec, dtype, count, lost)
+        return (coded.name, codec) if coded.seconds < plain.seconds else ("auto", None)
+
+    def explain(self, values: np.ndarray, codec: Codec, by_memory: bool) -> str:
+        """What is taken for an all-reduce of these values, and why."""
+        plain, coded = self.compare("allreduce", codec, values.dtype, values.size)
+        taken = f"{coded.name} with {codec}" if coded.seconds < plain.seconds else "no codec: it does not pay"
+        if by_memory:
+            taken = f"no codec: shared memory is faster, algorithm {NODE}"
+        encode, decode, add = (1e9 * seconds for seconds in self.coder(codec, values.dtype))
+        alpha, beta = 1e6 * self.link.alpha, 1e9 * self.link.beta
+        return f"""\
+{values.size} x {values.dtype} on {self.channel.size} ranks; {alpha:.1f} us a message, {beta:.2f} ns a byte
+without a codec  {1e6 * plain.seconds:10.1f} us by messages, {plain.name}
+{codec!s:16} {1e6 * coded.seconds:10.1f} us, {coded.name}; {codec.nbytes(values.size)} bytes for {values.nbytes}
+                 ns a value: {encode:.2f} to encode, {decode:.2f} to decode, {add:.2f} to decode and add
+auto takes       {taken}"""
 
 
 def link(channel: Channel) -> Link:

@@ -9,8 +9,9 @@ from compress.codec import Codec
 from compress.context import Context
 from compress.method import Method
 
+from .arguments import arrays
 from .buffers import as_op, check_lossy
-from .engine import ARRAYS, Engine
+from .engine import Engine
 from .execute.table import MOST_OPERATIONS, OPERATION
 
 __all__ = ["as_method", "reduce_by"]
@@ -49,7 +50,7 @@ def reduce_by(
     """
     channel = engine.channel
     channel.check()
-    send, recv, result = ARRAYS["allreduce"](sendbuf, recvbuf, channel.rank, channel.size, 0)
+    send, recv, result = arrays("allreduce", sendbuf, recvbuf, channel.rank, channel.size)
     op = as_op(op, send.dtype)
     check_lossy(method, send.dtype, op)
     if not isinstance(key, str):

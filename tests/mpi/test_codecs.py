@@ -176,7 +176,7 @@ def distant():
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_auto_takes_a_codec_where_it_pays(distant, slow):
-    distant.engine.__dict__["link"] = Link(1e-9, 1e-6 if slow else 1e-15, 0.0)
+    distant.engine.prices.__dict__["link"] = Link(1e-9, 1e-6 if slow else 1e-15, 0.0)
     with Verdict() as verdict:
         for codec, count in product(("int8", "topk:ratio=0.01", "lossless"), (3000, 100_000)):
             data = rough(F, count)
@@ -192,7 +192,7 @@ def test_auto_takes_a_codec_where_it_pays(distant, slow):
 
 
 def test_auto_goes_by_any_schedule_where_losses_are_fed_back(distant):
-    distant.engine.__dict__["link"], data = Link(1e-9, 1e-6, 0.0), rough(F, 100_000)
+    distant.engine.prices.__dict__["link"], data = Link(1e-9, 1e-6, 0.0), rough(F, 100_000)
     method = compress.get("feedback(topk:ratio=0.01)")
     out = allreduce.allreduce(data[RANK], comm=distant, codec=method, key="w")
     left = WORLD.allreduce(method.residual("w").astype("d"))
@@ -215,8 +215,8 @@ def test_auto_takes_no_codec_in_shared_memory(comm):
 def test_what_is_explained_was_measured(distant):
     told = allreduce.explain(rough(F, 1000)[RANK], codec="int8", comm=distant)
     with Verdict() as verdict:
-        verdict.check(distant.engine.link.alpha > 0 and distant.engine.link.beta > 0, told)
-        verdict.same(np.array(distant.engine.link), "every rank has measured the same")
+        verdict.check(distant.engine.prices.link.alpha > 0 and distant.engine.prices.link.beta > 0, told)
+        verdict.same(np.array(distant.engine.prices.link), "every rank has measured the same")
         for bad in (lambda: allreduce.explain(np.ones(3, int), codec="int8", comm=distant),
                     lambda: allreduce.explain(np.ones(3), codec="int9", comm=distant)):  # fmt: skip
             with pytest.raises((TypeError, ValueError), match="int"):

@@ -1,0 +1,92 @@
+"""The buffers of a call: from what was passed to two arrays and what to hand back."""
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .buffers import as_array, check_pair
+
+__all__ = ["arrays"]
+
+
+def arrays(
+    collective: str, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int = 0
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """What is read, what is written, and the result to return.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming what was given and what is allowed.
+    """
+    if not isinstance(root, int) or not 0 <= root < size:
+        raise ValueError(f"root must be a rank of the communicator, 0 to {size - 1}, not {root!r}")
+    return ARRAYS[collective](sendbuf, recvbuf, rank, size, root)
+
+
+def _same(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """All-reduce: two buffers of one length, or one; the result is made if there is none."""
+    if sendbuf is MPI.IN_PLACE:
+        recv = as_array(recvbuf, "recvbuf", writeable=True)
+        return recv, recv, recvbuf
+    send = as_array(sendbuf, "sendbuf")
+    recvbuf = np.empty_like(send) if recvbuf is None else recvbuf
+    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    check_pair(send, recv)
+    return send, recv, recvbuf
+
+
+def _scattered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Reduce-scatter: recvbuf is one share; in place it is the first share of the buffer, as in MPI."""
+    if sendbuf is MPI.IN_PLACE:
+        whole = as_array(recvbuf, "recvbuf", writeable=True)
+        _check_shares(whole, "recvbuf", size)
+        return whole, whole, recvbuf
+    send = as_array(sendbuf, "sendbuf")
+    _check_shares(send, "sendbuf", size)
+    recvbuf = np.empty(send.size // size, send.dtype) if recvbuf is None else recvbuf
+    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    check_pair(send, recv, size, 1)
+    return send, recv, recvbuf
+
+
+def _gathered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """All-gather: recvbuf has room for all shares; in place ours is already there."""
+    if sendbuf is MPI.IN_PLACE:
+        whole = as_array(recvbuf, "recvbuf", writeable=True)
+        _check_shares(whole, "recvbuf", size)
+        part = whole.size // size
+        return whole.reshape(-1)[rank * part : (rank + 1) * part], whole, recvbuf
+    send = as_array(sendbuf, "sendbuf")
+    if recvbuf is None:  # the shares keep their memory order, Fortran's included
+        turned = not send.flags.c_contiguous
+        recv = np.empty((size, *(send.shape[::-1] if turned else send.shape)), send.dtype)
+        return send, recv, recv.transpose(0, *range(send.ndim, 0, -1)) if turned else recv
+    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    check_pair(send, recv, 1, size)
+    return send, recv, recvbuf
+
+
+def _rooted(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Reduce: only the root's recvbuf counts; elsewhere the result is None."""
+    if rank == root:
+        return _same(sendbuf, recvbuf, rank, size, root)
+    if sendbuf is MPI.IN_PLACE:
+        raise ValueError(f"MPI.IN_PLACE is for the root of a reduce, rank {root}; rank {rank} must pass its sendbuf")
+    send = as_array(sendbuf, "sendbuf")
+    return send, send, None
+
+
+def _single(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Broadcast: one buffer."""
+    buffer = as_array(sendbuf, "buf", writeable=rank != root)
+    return buffer, buffer, sendbuf
+
+
+def _check_shares(array: np.ndarray, name: str, size: int) -> None:
+    if array.size % size:
+        raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share equally")
+
+
+ARRAYS = {"allreduce": _same, "reduce_scatter": _scattered, "allgather": _gathered, "reduce": _rooted, "bcast": _single}
