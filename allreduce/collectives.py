@@ -50,9 +50,9 @@ def allreduce(
     codec : str, Codec or Method, optional
         What travels is encoded: "int8", "int4:block=32", "topk:ratio=0.01" and all others of `compress.TABLE`; of
         floating-point numbers, for "sum" and "avg". With "auto" it is taken where it pays, see `explain`; what drops
-        values, such as "topk", goes by "one_shot", for on every further hop it would drop most of a partial sum. A
-        method, such as "feedback(topk:ratio=0.01)", has a memory per tensor; named by text, it is kept with the
-        communicator.
+        values, such as "topk", goes by "one_shot", for on every further hop it would drop most of a partial sum; with
+        feedback, by what costs least. A method, such as "feedback(topk:ratio=0.01)", has a memory per tensor; named
+        by text, it is kept with the communicator.
     key : str, optional
         The name of the tensor, for a method: the same on all ranks and in all steps.
 

@@ -131,6 +131,7 @@ class Engine:
         accumulate: Any = None,
         root: int = 0,
         codec: Any = None,
+        lost: bool = False,
         alone: bool = False,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
@@ -158,14 +159,17 @@ class Engine:
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         if algorithm == "auto" and codec is not None:
-            algorithm, codec = (NODE, None) if here else self.prices.place(collective, codec, wide or dtype, count)
+            place = self.prices.place
+            algorithm, codec = (NODE, None) if here else place(collective, codec, wide or dtype, count, lost)
+        if codec is None and lost:  # nothing will be
+            send, lost = recv, False
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
-        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec)
+        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec, lost)
         compiled = codec is None or kernels_of(codec, wide or dtype) is not None
-        if alone and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
+        if alone and not lost and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
             order = replace(order, inside=self.share_memory(params.get("nodes", ())))
         return channel.plan(order), (send, recv), result
 

@@ -49,15 +49,19 @@ class Prices:
             self.coders[codec, dtype] = coder(self.channel, codec, dtype)
         return self.coders[codec, dtype]
 
-    def compare(self, collective: str, codec: Codec, dtype: np.dtype, count: int) -> tuple[Choice, Choice]:
-        """The best way without and with a codec."""
+    def compare(
+        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
+    ) -> tuple[Choice, Choice]:
+        """The best way without and with a codec; `lost`: what it loses on any hop will be sent later."""
         size, nodes = self.channel.size, self.sharing()
         plain = choose(collective, size, count * dtype.itemsize, False, nodes, self.link)
-        return plain, choose_coded(collective, size, count, codec, self.coder(codec, dtype), nodes, self.link)
+        return plain, choose_coded(collective, size, count, codec, self.coder(codec, dtype), nodes, self.link, lost)
 
-    def place(self, collective: str, codec: Codec, dtype: np.dtype, count: int) -> tuple[str, Codec | None]:
+    def place(
+        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
+    ) -> tuple[str, Codec | None]:
         """The algorithm and the codec, or "auto" and none where that does not pay."""
-        plain, coded = self.compare(collective, codec, dtype, count)
+        plain, coded = self.compare(collective, codec, dtype, count, lost)
         return (coded.name, codec) if coded.seconds < plain.seconds else ("auto", None)
 
     def explain(self, values: np.ndarray, codec: Codec, by_memory: bool) -> str:

@@ -60,8 +60,17 @@ def reduce_by(
     if algorithm in ("native", "node") and hasattr(method, "codec"):
         raise ValueError(f"algorithm {algorithm!r} cannot use the codec of {method}")
 
-    def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
-        return engine.blocking("allreduce", x, x, op=op, algorithm=algorithm, codec=codec)
+    def allreduce(
+        x: np.ndarray,
+        op: str = "sum",
+        codec: Codec | None = None,
+        lost: np.ndarray | None = None,
+        prefer: str = "auto",
+    ) -> np.ndarray:
+        wishes: dict[str, Any] = {"op": op, "algorithm": prefer if algorithm == "auto" else algorithm, "codec": codec}
+        if lost is not None:
+            return engine.blocking("allreduce", lost, x, lost=True, **wishes)
+        return engine.blocking("allreduce", x, x, **wishes)
 
     step = counted(method, key) if getattr(method, "warmup", 0) else channel.counters[0] % MOST_OPERATIONS * OPERATION
     total = method.reduce(send, allreduce, key, Context(int(step), 0, channel.rank, channel.size))

@@ -1,5 +1,6 @@
 """Error feedback: what a codec loses is added to the next gradient."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,16 +11,17 @@ from .context import Context
 from .method import AllReduce, Method, working
 from .warmup import check, warmed
 
-__all__ = ["ErrorFeedback"]
+__all__ = ["ErrorFeedback", "reduce_with", "wanted"]
 
 
 @dataclass
 class ErrorFeedback(Method):
-    """Send what the codec keeps of gradient plus residual; the rest is the next residual.
+    """Sum gradients plus residuals; what any hop loses is the next residual of the rank that encodes there.
 
-    Over time nothing is lost: what was sent, plus the residual, is the sum of all gradients. The all-reduce is given
-    what was sent and the codec, so that its first hop loses nothing more if the codec is idempotent; losses of later
-    hops, on partial sums, are not fed back. A gradient that is not finite is sent but leaves the residual as it was.
+    Over time nothing is lost: all results, plus the residuals of all ranks, are the sum of all gradients, whatever the
+    schedule. The losses of later hops, on partial and finished sums, count as much as those of the first, and some
+    ranks have no others: without them `topk` on a ring does not converge. A step in which what this rank loses is not
+    finite leaves its residual as it was.
 
     Parameters
     ----------
@@ -30,14 +32,16 @@ class ErrorFeedback(Method):
     See: Seide et al., 1-bit stochastic gradient descent, Interspeech 2014; Stich et al., NeurIPS 2018.
 
     >>> from compress import get
-    >>> method = get("feedback(topk:ratio=0.25)")
-    >>> alone = lambda x, op="sum", codec=None: x
-    >>> gradient = np.array([4, 3, 2, 1], np.float32)
-    >>> for step in range(3):
-    ...     print(method.reduce(gradient, alone, "weight"), method.residual("weight"))
-    [4. 0. 0. 0.] [0. 3. 2. 1.]
-    [0. 6. 0. 0.] [4. 0. 4. 2.]
-    [8. 0. 0. 0.] [0. 3. 6. 3.]
+    >>> from compress.simulate import run
+    >>> ranks = np.array([[4, 3, 2, 1], [0, 0, 0, 9]], np.float32)
+    >>> def work(rank, allreduce):
+    ...     method = get("feedback(topk:ratio=0.25)")
+    ...     return [(method.reduce(ranks[rank], allreduce, "weight"), method.residual("weight")) for step in range(3)]
+    >>> for result, residual in run(2, work)[0]:
+    ...     print(result, residual)
+    [4. 0. 0. 9.] [0. 3. 2. 1.]
+    [0. 6. 0. 9.] [4. 0. 4. 2.]
+    [8. 0. 0. 9.] [0. 3. 6. 3.]
     """
 
     codec: Codec
@@ -49,15 +53,40 @@ class ErrorFeedback(Method):
         check(self.codec, self.warmup)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        codec = warmed(self.codec, self.warmup, at.step)
-        residual = self.recall(key, "residual", x.shape)
-        wanted = x.astype(working(x))
-        if residual is not None:
-            wanted += residual
-        sent = codec.decode(codec.encode(wanted, at=at), np.empty_like(x))
-        self.remember(key, residual=wanted - sent)
-        return allreduce(sent, codec=codec)
+        return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, allreduce, key, at)
 
     def residual(self, key: str) -> np.ndarray:
-        """What of a tensor was not sent yet."""
+        """What of a tensor was lost on this rank, and is still to be sent."""
         return self.memory[key]["residual"]
+
+
+def reduce_with(
+    method: Method,
+    codec: Codec,
+    x: np.ndarray,
+    allreduce: Callable[..., np.ndarray],
+    key: str,
+    at: Context,
+    prefer: str = "auto",
+) -> np.ndarray:
+    """The sum of x plus the residual of a tensor; what this rank loses at any hop is the next residual.
+
+    If the sum is rounded to half precision, rank 0 answers for that.
+    """
+    values = wanted(method, x, key)
+    lost = np.zeros_like(values)
+    total = allreduce(values, codec=codec, lost=lost, prefer=prefer)
+    result = total.astype(x.dtype, copy=False)
+    if result.dtype != total.dtype and at.rank == 0:
+        lost += total - result
+    method.remember(key, residual=lost)
+    return result
+
+
+def wanted(method: Method, x: np.ndarray, key: str) -> np.ndarray:
+    """x plus the residual of a tensor, in a new array."""
+    residual = method.recall(key, "residual", x.shape)
+    values = x.astype(working(x), order="C")
+    if residual is not None:
+        values += residual
+    return values

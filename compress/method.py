@@ -12,9 +12,28 @@ __all__ = ["AllReduce", "Method"]
 
 
 class AllReduce(Protocol):
-    """An all-reduce over the ranks of a method; what it returns may be the array that it was given."""
+    """An all-reduce over the ranks of a method; what it returns may be the array that it was given.
 
-    def __call__(self, x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray: ...
+    Parameters
+    ----------
+    x : ndarray
+    op : str
+    codec : Codec, optional
+    lost : ndarray, optional
+        Of the shape and dtype of x: to it is added what the encodings of this rank lose, of its own values, of partial
+        and of finished sums. Result and losses of all ranks add up to the inputs.
+    prefer : str
+        The algorithm, if the user left the choice.
+    """
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        op: str = "sum",
+        codec: Codec | None = None,
+        lost: np.ndarray | None = None,
+        prefer: str = "auto",
+    ) -> np.ndarray: ...
 
 
 class Method:

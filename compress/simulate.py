@@ -8,6 +8,7 @@ The rules that give all ranks the same bits, with a codec as without:
   sum, all draw as the lowest: partners of a recursive doubling must go on with the same value.
 - Before a finished block is copied to ranks that lack it, all that hold it replace it by decode(encode(block)), drawn
   as rank 0; copies are forwarded as the bytes that came.
+- Of several ranks that hold the same sum, or the same finished block, the lowest answers for what its code loses.
 """
 
 import threading
@@ -18,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from allreduce.algorithms import halves, schedule
-from allreduce.execute.table import MOST_OPERATIONS, OPERATION
+from allreduce.execute.table import HEAD, MOST_OPERATIONS, OPERATION
 from allreduce.schedules import Recv, Send, cut
 
 from .codec import Codec
 from .context import Context
 
-__all__ = ["edges", "run", "simulate"]
+__all__ = ["edges", "run", "simulate", "traffic"]
 
 #: By sender, receiver and block: the message, and whose contributions are in it.
 Mail = dict[tuple[int, int, int], tuple[np.ndarray, int]]
@@ -36,7 +37,12 @@ def edges(count: int, blocks: int, block: int) -> list[int]:
 
 
 def simulate(
-    algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None = None, number: int = 0, op: np.ufunc = np.add
+    algorithm: str,
+    arrays: Sequence[np.ndarray],
+    codec: Codec | None = None,
+    number: int = 0,
+    op: np.ufunc = np.add,
+    lost: Sequence[np.ndarray] | None = None,
 ) -> list[np.ndarray]:
     """All-reduce one array per rank.
 
@@ -52,6 +58,8 @@ def simulate(
         Of the operation, for random numbers.
     op : numpy.ufunc
         What combines two arrays, where there is no codec.
+    lost : sequence of ndarray, optional
+        One per rank, to which is added what its encodings lose.
 
     Returns
     -------
@@ -63,7 +71,18 @@ def simulate(
     >>> simulate("direct", ranks)[0], simulate("direct", ranks, get("int4:block=8"))[1]
     (array([ 4., -5.], dtype=float32), array([ 4.2890625, -5.0039062], dtype=float32))
     """
-    return _Simulation(algorithm, arrays, codec, number, op).run()
+    return _Simulation(algorithm, arrays, codec, number, op, lost).run()
+
+
+def traffic(algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None = None) -> list[int]:
+    """Bytes that each rank sends in such an all-reduce.
+
+    >>> traffic("ring", [np.zeros(60, np.float32)] * 3)
+    [320, 320, 320]
+    """
+    simulation = _Simulation(algorithm, arrays, codec, 0, np.add)
+    simulation.run()
+    return simulation.sent
 
 
 class _Simulation:
@@ -77,12 +96,22 @@ class _Simulation:
         Whose contributions are in them, a bit per rank.
     copies : list of dict of int to ndarray
         By rank and block, the message that a finished block travels as.
+    sent : list of int
+        Bytes, by rank.
     """
 
     def __init__(
-        self, algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None, number: int, op: np.ufunc
+        self,
+        algorithm: str,
+        arrays: Sequence[np.ndarray],
+        codec: Codec | None,
+        number: int,
+        op: np.ufunc,
+        lost: Sequence[np.ndarray] | None = None,
     ) -> None:
         size, like = len(arrays), arrays[0]
+        self.lost = None if lost is None else [array.reshape(-1) for array in lost]
+        self.sent = [0] * size
         self.codec, self.number, self.op, self.shape, self.ranks = codec, number, op, like.shape, range(size)
         self.steps = [schedule(algorithm, rank, size).steps for rank in self.ranks]
         self.half = len(halves(algorithm, 0, size)[0].steps)
@@ -104,11 +133,11 @@ class _Simulation:
 
     def settle(self, blocks: set[int]) -> None:
         """Let all that hold these blocks finished agree on what will be copied, the first time that one is."""
-        for rank in self.ranks:
-            for b in blocks - set(self.copies[rank]):
-                if self.sources[rank][b] == (1 << len(self.ranks)) - 1:
-                    self.copies[rank][b] = self.encode(b, self.held[rank][b], self.half, drawn_as=0)
-                    self.held[rank][b] = self.decode(b, self.copies[rank][b])
+        for b in blocks.difference(*self.copies):
+            finished = [rank for rank in self.ranks if self.sources[rank][b] == (1 << len(self.ranks)) - 1]
+            for rank in finished:
+                self.copies[rank][b] = self.encode(b, rank, self.half, drawn_as=0, answers=finished[0])
+                self.held[rank][b] = self.decode(b, self.copies[rank][b])
 
     def post(self, t: int, step: Sequence[Sequence[Send | Recv]]) -> Mail:
         """All that is sent in a step, and also, as if sent to oneself, what a sender uses instead of its own value."""
@@ -116,7 +145,11 @@ class _Simulation:
         for rank, messages in enumerate(step):
             for m in messages:
                 for b in m.blocks if isinstance(m, Send) else ():
-                    mail[rank, m.peer, b] = mail[rank, rank, b] = self.message(t, rank, b), self.sources[rank][b]
+                    if (rank, rank, b) not in mail:
+                        mail[rank, rank, b] = self.message(t, rank, b), self.sources[rank][b]
+                    mail[rank, m.peer, b] = mail[rank, rank, b]
+                    varies = self.codec is not None and not self.codec.exact_size and self.held[rank][b].size > 0
+                    self.sent[rank] += mail[rank, rank, b][0].nbytes + HEAD * varies
         return mail
 
     def receive(self, rank: int, messages: list[Recv], mail: Mail) -> None:
@@ -140,29 +173,43 @@ class _Simulation:
         if b in self.copies[rank]:
             return self.copies[rank][b]
         alike = next(r for r in self.ranks if self.sources[r][b] == self.sources[rank][b])
-        return self.encode(b, self.held[rank][b], t, drawn_as=alike)
+        return self.encode(b, rank, t, drawn_as=alike, answers=alike)
 
-    def encode(self, b: int, values: np.ndarray, t: int, drawn_as: int) -> np.ndarray:
+    def encode(self, b: int, rank: int, t: int, drawn_as: int, answers: int) -> np.ndarray:
+        if not self.codec:
+            return self.held[rank][b]
+        values = self.held[rank][b]
         step = self.number % MOST_OPERATIONS * OPERATION + t % OPERATION
         at = Context(step, self.edges[b], drawn_as, len(self.ranks))
-        return self.codec.encode(values, at=at) if self.codec else values
+        message = self.codec.encode(values, at=at)
+        if self.lost is not None and answers == rank:
+            self.lost[rank][self.edges[b] : self.edges[b + 1]] += values - self.decode(b, message)
+        return message
 
     def decode(self, b: int, message: np.ndarray) -> np.ndarray:
         return self.codec.decode(message, np.empty_like(self.held[0][b])) if self.codec else message
 
 
-def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "one_shot") -> list[Any]:
+def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "") -> list[Any]:
     """What work(rank, allreduce) returns on each rank; ranks are threads, `allreduce` is that of a method."""
     barrier, given, results = threading.Barrier(size), [np.empty(0)] * size, [None] * size
+    losts: list[Any] = [None] * size
     totals: list[np.ndarray] = []
     errors: list[Exception] = []
     ops = {"sum": np.add, "max": np.maximum}
 
     def rank_of(rank: int) -> None:
-        def allreduce(x: np.ndarray, op: str = "sum", codec: Codec | None = None) -> np.ndarray:
-            given[rank] = x
+        def allreduce(
+            x: np.ndarray,
+            op: str = "sum",
+            codec: Codec | None = None,
+            lost: np.ndarray | None = None,
+            prefer: str = "auto",
+        ) -> np.ndarray:
+            given[rank], losts[rank] = x, lost
             if barrier.wait() == 0:
-                totals[:] = simulate(algorithm, given, codec, op=ops[op])
+                chosen = algorithm or prefer.replace("auto", "one_shot")
+                totals[:] = simulate(chosen, given, codec, 0, ops[op], None if lost is None else losts)
             barrier.wait()
             return totals[rank].copy()
 

@@ -4,6 +4,9 @@ Three rules see to that. What arrives is added in ascending rank order. A rank t
 one step adds what its own message decodes to, as the others do. And before a finished block is copied to other ranks
 every rank that holds it replaces it by what its code decodes to; that code is forwarded unchanged, and decoded once
 on each rank.
+
+What an encoding loses is known where it is made. Where ranks hold the same sum, one of them answers for it: so the
+result and the losses of all ranks add up to the inputs.
 """
 
 from collections.abc import Sequence
@@ -11,7 +14,7 @@ from collections.abc import Sequence
 from ..schedules import Recv, Schedule, Send, Step
 from .inside import Node
 from .lowering import Term, Vector
-from .reductions import Kernel
+from .reductions import Kernel, shortfall
 from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
 from .wire import STREAM, Strip, Wire
 
@@ -42,7 +45,9 @@ class Coded(Travelling):
     Parameters are those of a `Vector`, and
     wire : Wire
     speakers : sequence of int
-        The rank in whose name we encode, per step.
+        The rank in whose name we encode, per step; and which of those that hold a finished block answers for it.
+    lost : Region, optional
+        To what is lost by encodings that are ours to answer for, it is added.
     """
 
     def __init__(
@@ -56,9 +61,13 @@ class Coded(Travelling):
         kernel: Kernel,
         wire: Wire,
         speakers: Sequence[int],
+        lost: Region | None = None,
     ) -> None:
         super().__init__(table, rank, count, itemsize, len(wire.firsts) - 1, source, work, kernel)
-        self.wire, self.speakers = wire, speakers
+        self.wire, self.speakers, self.lost = wire, speakers, lost
+        if lost is not None:
+            longest = max((strip.length for strip in wire.strips(range(self.blocks))), default=0)
+            self.again = table.keep(longest * itemsize)
         self.boxes: dict[tuple[range, ...], Region] = {}  # what is encoded in this step, and where
         self.sent: list[tuple[range, Region]] = []
 
@@ -99,6 +108,10 @@ class Coded(Travelling):
         number = rank * STREAM + step % OPERATION
         first = Region(PLAIN, strip.first)
         self.table.apply(self.wire.kernels.encode, message.after(strip.start), values, first, strip.length, number)
+        if self.lost is not None and self.speakers[step] == self.rank:
+            self.decode(self.again, message, strip)
+            kernel, lost = shortfall(self.wire.dtype), self.lost.after(strip.first * self.itemsize)
+            self.table.apply(kernel, lost, values, self.again, strip.length)
 
     def decode(self, out: Region, message: Region, strip: Strip, to: Region | None = None) -> None:
         """Write what a message decodes to, or the sum of it and other values."""
@@ -220,11 +233,12 @@ class Store(Travelling):
 def speakers(schedules: Sequence[Schedule], rank: int) -> list[int]:
     """In whose name a rank encodes the whole vector, per step: of the lowest rank that contributed to what it holds.
 
-    In an exchange several ranks hold the same sum, and must send it with the same random numbers.
+    In an exchange several ranks hold the same sum, and must send it with the same random numbers. The last one is that
+    of the result.
     """
     lowest, names = list(range(len(schedules))), []
     for steps in zip(*(schedule.steps for schedule in schedules)):
         names.append(lowest[rank])
         heard = [[lowest[m.peer] for m in step if isinstance(m, Recv)] for step in steps]
         lowest = [min(own, *others) if others else own for own, others in zip(lowest, heard)]
-    return names
+    return [*names, lowest[rank]]

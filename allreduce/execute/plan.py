@@ -43,6 +43,8 @@ class Order:
         Of the algorithm.
     codec : Codec or None
         What travels is encoded with; of an all-reduce or a reduce, for a sum or an average.
+    lost : bool
+        Sum in place in recvbuf, and add what the codec loses on the way to sendbuf.
     inside : bool
         Steps inside one of the algorithm's `nodes` go through memory that its ranks share.
     """
@@ -56,6 +58,7 @@ class Order:
     root: int = 0
     params: tuple = ()
     codec: Codec | None = None
+    lost: bool = False
     inside: bool = False
 
     def members(self, rank: int) -> tuple[int, ...]:
@@ -81,7 +84,7 @@ def lower(order: Order, rank: int, size: int) -> Table:
         mine = order.count // size * itemsize
         table.copy(final.after(rank * mine), source, mine)
         source = final
-    elif order.collective == "bcast":
+    elif order.collective == "bcast" or order.lost:
         source = final
 
     if order.collective in ("allgather", "bcast"):
@@ -120,10 +123,11 @@ def _start(
         source = final = room
     if order.codec is not None:
         wire = Wire(order.codec, wide, order.count, half.blocks, size)
-        names = [rank] * len(half.steps)
-        if order.codec.random and TABLE[order.algorithm].owner == "all":
+        names = [rank] * (len(half.steps) + 1)
+        if (order.codec.random or order.lost) and TABLE[order.algorithm].owner == "all":
             names = speakers([_halves(order, r, size)[0] for r in range(size)], rank)
-        return Coded(table, rank, order.count, wide.itemsize, source, final, kernel, wire, names)
+        lost = Region(SENDBUF, 0) if order.lost else None
+        return Coded(table, rank, order.count, wide.itemsize, source, final, kernel, wire, names, lost)
     return Vector(table, rank, order.count, wide.itemsize, half.blocks, source, final, kernel, elements)
 
 

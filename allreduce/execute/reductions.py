@@ -28,7 +28,7 @@ from .machine import (
     pointer,
 )
 
-__all__ = ["OPS", "Kernel", "cast", "check", "divide", "fused", "python_kernel", "reduction", "view"]
+__all__ = ["OPS", "Kernel", "cast", "check", "divide", "fused", "python_kernel", "reduction", "shortfall", "view"]
 
 OPS = ("sum", "prod", "min", "max", "avg", "land", "lor", "lxor", "band", "bor", "bxor")
 SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR = range(len(OPS))
@@ -105,6 +105,11 @@ def divide(dtype: np.dtype) -> tuple[Kernel, int]:
 def cast(to: np.dtype, from_: np.dtype) -> Kernel:
     """out = a in another dtype, rounded to nearest even; b is not used."""
     return _cast(CODES.index(to), CODES.index(from_))
+
+
+def shortfall(dtype: np.dtype) -> Kernel:
+    """out += a - b."""
+    return _shortfall(CODES.index(dtype))
 
 
 def python_kernel(dtype: np.dtype, function: Callable[[np.ndarray, np.ndarray], Any]) -> Kernel:
@@ -342,6 +347,16 @@ def _divide(code: int) -> Kernel:
         x, z = _stored(code, a, count), _stored(code, out, count)
         for i in range(count):
             z[i] = _narrow(code, _quotient(_widen(code, x[i]), b))
+
+    return _compiled(kernel)
+
+
+@cache
+def _shortfall(code: int) -> Kernel:
+    def kernel(out: int, a: int, b: int, count: int, step: int) -> None:
+        x, y, z = _stored(code, a, count), _stored(code, b, count), _stored(code, out, count)
+        for i in range(count):
+            z[i] = _narrow(code, _widen(code, z[i]) + (_widen(code, x[i]) - _widen(code, y[i])))
 
     return _compiled(kernel)
 

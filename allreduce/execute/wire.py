@@ -47,7 +47,7 @@ class Wire:
 
     def __init__(self, codec: Codec, dtype: np.dtype, count: int, blocks: int, size: int) -> None:
         kernels = kernels_of(codec, dtype)
-        self.codec, self.varies = codec, kernels is None
+        self.codec, self.dtype, self.varies = codec, dtype, kernels is None
         self.kernels = kernels or python_kernels(codec, dtype, size)
         units = -(-count // codec.block)
         self.firsts = [min(cut(units, blocks, b) * codec.block, count) for b in range(blocks + 1)]

@@ -15,7 +15,7 @@ CONFIGS = [
     "spikes:width=3", "spikes:block=128,rounding=stochastic",
     "sign:block=64", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "natural", "natural:rounding=nearest,block=32",
     "topk:ratio=0.1", "sampled:ratio=0.05", "threshold:least=0.5", "blocktopk:ratio=0.3,block=16",
-    "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False", "lossless",
+    "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False", "lossless", "sparse",
     "bounded:eb=0.02", "eden:block=64", "eden:width=1,block=256",
 ]  # fmt: skip
 CODECS = {text: compress.get(text) for text in CONFIGS}
@@ -29,6 +29,7 @@ SOME = [
     "topk:ratio=0.1",
     "threshold:least=0.5",
     "lossless",
+    "sparse",
     "bounded:eb=0.02",
 ]
 

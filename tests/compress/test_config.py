@@ -13,6 +13,7 @@ METHODS = {
     "feedback": "feedback(topk:ratio=0.02)", "powersgd": "powersgd:rank=4", "thc": "thc:width=6,seed=2",
     "dgc": "dgc(topk:ratio=0.02):momentum=0.5,warmup=9",
     "ef21": "ef21(topk:ratio=0.02)", "diana": "diana(qsgd):alpha=0.25",
+    "sparcml": "sparcml(topk:ratio=0.02):warmup=9", "gtopk": "gtopk:ratio=0.02", "oktopk": "oktopk:ratio=0.02",
 }  # fmt: skip
 
 

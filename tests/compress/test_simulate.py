@@ -61,6 +61,7 @@ class Watched:
 
     def __init__(self, codec, n):
         self.codec, self.block, self.decode, self.allowed = codec, codec.block, codec.decode, np.zeros(n)
+        self.exact_size = codec.exact_size
 
     def encode(self, x, at):
         self.allowed[at.offset : at.offset + x.size] += self.codec.bound(x)

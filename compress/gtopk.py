@@ -1,0 +1,63 @@
+"""The largest values of the sum, chosen again at every merge."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import doors
+from .codec import START
+from .context import Context
+from .feedback import reduce_with
+from .method import AllReduce, Method
+from .topk import TopK
+from .warmup import warmed
+
+__all__ = ["GTopK"]
+
+
+@dataclass
+class GTopK(Method):
+    """The top-k of the sum, nearly: sums go up a tree, and k values of each go on.
+
+    A message has k values, however many ranks are below: k log2(p) of them on the way up and as many down. What is
+    left out at a merge is the next residual of the rank that merges, so no mass is lost, as it is where each rank
+    looks which of its own values are in the result: a value may be there from others only. A rank that merges adds
+    all its own values, not only its own k largest. A step that is not finite leaves the residual as it was.
+
+    Any algorithm but a tree will do, too: then every message has its share of each block that is in it.
+
+    Parameters
+    ----------
+    ratio : float
+        Share of the values that is sent, rounded up.
+    warmup : int
+        Steps in which more is sent, see `warmup.warmed`.
+
+    See: Shi et al., A distributed synchronous SGD algorithm with global top-k sparsification, ICDCS 2019.
+
+    >>> from compress.simulate import run
+    >>> ranks = np.array([[4, 1, 5, 3], [1, 9, -5, 3]], np.float32)
+    >>> def work(rank, allreduce):
+    ...     method = GTopK(ratio=0.5)
+    ...     return method.reduce(ranks[rank], allreduce, "weight"), method.memory["weight"]["residual"]
+    >>> for result, residual in run(2, work):
+    ...     print(result, residual)
+    [ 4. 10.  0.  0.] [0. 0. 0. 3.]
+    [ 4. 10.  0.  0.] [1. 0. 0. 3.]
+    """
+
+    ratio: float = 0.01
+    warmup: int = 0
+    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        doors.share(self, "ratio")
+        doors.whole(self, "warmup")
+
+    @property
+    def codec(self) -> TopK:
+        return TopK(self.ratio)
+
+    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+        codec = warmed(self.codec, self.warmup, at.step)
+        return reduce_with(self, codec, x, allreduce, key, at, prefer="binomial_tree")

@@ -1,0 +1,112 @@
+"""Where values are that are not zero, as bits or distances."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["measure", "read_bitmap", "read_gaps", "write_bitmap", "write_gaps"]
+
+#: Elements that are looked at together first, for most are zero.
+RUN = 64
+
+
+@njit(error_model="numpy")
+def _empty(part: Any) -> bool:
+    some = part[0]
+    for i in range(1, part.size):
+        some |= part[i]
+    return some == 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def measure(words: Any) -> tuple[int, int]:
+    """How many are not zero, and how many bytes `write_gaps` takes."""
+    found, nbytes, last = 0, 0, -1
+    for first in range(0, words.size, RUN):
+        part = words[first : first + RUN]
+        if _empty(part):
+            continue
+        for i in range(part.size):
+            if part[i]:
+                gap = first + i - last - 1
+                found, nbytes, last = found + 1, nbytes + 1, first + i
+                while gap >= 128:
+                    gap, nbytes = gap >> 7, nbytes + 1
+    return found, nbytes
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def write_gaps(words: Any, where: Any, values: Any) -> None:
+    """Write the zeros before each, seven bits a byte, and the values."""
+    found, byte, last = 0, 0, -1
+    for first in range(0, words.size, RUN):
+        part = words[first : first + RUN]
+        if _empty(part):
+            continue
+        for i in range(part.size):
+            if part[i]:
+                gap = first + i - last - 1
+                while gap >= 128:
+                    where[byte] = np.uint8(gap & 127 | 128)
+                    gap, byte = gap >> 7, byte + 1
+                where[byte], values[found] = np.uint8(gap), part[i]
+                found, byte, last = found + 1, byte + 1, first + i
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def write_bitmap(words: Any, where: Any, values: Any) -> None:
+    """Write a bit per element, and the values."""
+    found = 0
+    for byte in range(where.size):
+        bits, part = np.uint8(0), words[8 * byte : 8 * byte + 8]
+        for i in range(part.size):
+            if part[i]:
+                bits |= np.uint8(1 << i)
+                values[found] = part[i]
+                found += 1
+        where[byte] = bits
+
+
+@njit(error_model="numpy")
+def _word(body: Any, byte: int, itemsize: int) -> Any:
+    """A value, which may begin anywhere."""
+    word = np.uint64(0)
+    for i in range(itemsize):
+        word |= np.uint64(body[byte + i]) << np.uint64(8 * i)
+    return word
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def read_gaps(body: Any, itemsize: int, words: Any) -> bool:
+    """Read what `write_gaps` wrote, and the values after it, to words that are zero; whether it makes sense."""
+    first = found = 0
+    while first + found * itemsize < body.size:  # there are as many values as distances
+        first, found = first + 1, found + (body[first] < 128)
+    if first + found * itemsize != body.size:
+        return False
+    byte, place = 0, -1
+    for j in range(found):
+        gap = shift = 0
+        while body[byte] >= 128 and shift < 56:
+            gap |= np.int64(body[byte] & 127) << shift
+            byte, shift = byte + 1, shift + 7
+        gap |= np.int64(body[byte]) << shift
+        if not 0 <= gap < words.size - place - 1:
+            return False
+        byte, place = byte + 1, place + gap + 1
+        words[place] = _word(body, first + j * itemsize, itemsize)
+    return byte == first
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def read_bitmap(body: Any, itemsize: int, words: Any) -> bool:
+    """Read what `write_bitmap` wrote, and the values after it, to words that are zero; whether it makes sense."""
+    byte = (words.size + 7) // 8
+    for place in range(words.size if byte <= body.size else 0):
+        if body[place >> 3] >> np.uint8(place & 7) & np.uint8(1):
+            if byte + itemsize > body.size:
+                return False
+            words[place] = _word(body, byte, itemsize)
+            byte += itemsize
+    return byte == body.size
