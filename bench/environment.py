@@ -20,6 +20,7 @@ from allreduce.engine import engine_of
 from allreduce.execute.channel import cores
 from allreduce.execute.loop import advance
 from allreduce.execute.mpi_abi import library
+from allreduce.execute.table import SINGLE, STREAMING
 
 __all__ = ["describe", "environment"]
 
@@ -99,7 +100,9 @@ def describe() -> None:
     shared = channel.together and compiled
     print(f"auto           {'shared memory, for all ranks are on one node' if shared else 'messages'}")
     if shared:
-        print(f"cores          {'far apart' if channel.counters[4] else 'near each other'}, by the time of 64 KB")
+        mode = channel.counters[4]
+        print(f"publishing     {'streaming' if mode & STREAMING else 'ordinary'} stores, by the time of 64 KB"
+              f"{'; two ranks in one shot' if mode & SINGLE and channel.size == 2 else ''}")  # fmt: skip
     print("devices        host memory only")
     print(f"import         {importing:.2f} s without MPI")
     print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")

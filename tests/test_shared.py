@@ -25,11 +25,11 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no MPI that can be ca
 class Rank:
     """One rank: a channel without messages, and what it has still to do."""
 
-    def __init__(self, rank, size, parts, orders, far):
+    def __init__(self, rank, size, parts, orders, mode):
         from mpi4py import MPI
 
         self.rank, self.size, self.comm, self.timeout, self.spin = rank, size, MPI.COMM_SELF, None, 0
-        self.counters, self.scratch = np.array([0, 0, 0, 0, far]), Scratch()
+        self.counters, self.scratch = np.array([0, 0, 0, 0, mode]), Scratch()
         self.window = SimpleNamespace(parts=parts, shared=np.zeros(1, np.int64))
         self.todo = [Plan(order, self).operation() for order in orders]
         self.pairs = [buffers(order, rank, size, number) for number, order in enumerate(orders)]
@@ -86,8 +86,8 @@ def play(orders, size, rng):
     each = LONG + AREAS * area_bytes(size)
     memory = np.zeros(size * each + 64, np.uint8)
     start = -(-memory.ctypes.data // 64) * 64
-    far = int(rng.integers(2))
-    ranks = [Rank(r, size, [start + r * each for r in range(size)], orders, far) for r in range(size)]
+    mode = int(rng.integers(4))
+    ranks = [Rank(r, size, [start + r * each for r in range(size)], orders, mode) for r in range(size)]
     while left := [rank for rank in ranks if rank.done < len(orders)]:
         # the first that can go on does: ranks at the front are far ahead, those at the end late
         if rng.random() < 0.2:

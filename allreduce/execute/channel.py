@@ -13,6 +13,7 @@ from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
 from .requests import finish
 from .shared import SMALL, lower_shared
+from .table import SINGLE, STREAMING
 from .window import Window, one_node
 
 __all__ = ["NODE", "Channel", "Plan"]
@@ -21,7 +22,7 @@ __all__ = ["NODE", "Channel", "Plan"]
 NODE = "node"
 #: What is run to find out how to publish.
 PROBE = Order("allreduce", NODE, 1 << 14, np.dtype(np.float32))
-TURNS, CALLS = 6, 6
+TURNS, CALLS = 9, 5
 #: Processors of a node are numbered below it.
 MOST_CORES = 4096
 #: Plans kept by one channel.
@@ -41,7 +42,7 @@ class Channel:
         self.rank, self.size = comm.rank, comm.size
         self.timeout = timeout
         #: the next tag, the numbers that flags have reached, the next slot, bytes published since `calibrate`, and
-        #: whether cores are far apart: the same on all ranks
+        #: how to publish: the same on all ranks
         self.counters = np.array([0, 0, 0, loop.STALE, 0])
         self.together = together or one_node(self.comm)
         #: processors of a node that its ranks may use
@@ -112,24 +113,25 @@ class Channel:
         return operation
 
     def calibrate(self) -> None:
-        """Find out whether cores are near or far, which on virtual machines changes.
+        """Find out how to publish: cores are near or far, and on virtual machines that changes.
 
-        Every rank runs the same all-reduces of 64 KB both ways; what was faster on rank 0 is taken for all sizes. It
-        takes half a millisecond, and is due again after so many bytes that it is not felt.
+        Every rank runs the same all-reduces of 64 KB in three ways; what was faster on rank 0 is taken for all sizes.
+        It takes half a millisecond, and is due again after so many bytes that it is not felt.
         """
         self.counters[3] = 0
         data = np.zeros(PROBE.count, PROBE.dtype)
         operation = self.probe
-        best = [float("inf")] * 2
+        best = dict.fromkeys((0, STREAMING, SINGLE), float("inf"))
         for turn in range(TURNS):
-            self.counters[4] = turn % 2
+            mode = self.counters[4] = list(best)[turn % 3]
             begin = time.perf_counter()
             for _ in range(CALLS):
                 if loop.run(operation.address, id(data), id(data)) == loop.AGAIN:
                     operation.watch((data,))
                     finish(operation)
-            best[turn % 2] = min(best[turn % 2], time.perf_counter() - begin)
-        self.counters[4] = best[1] < best[0]
+            best[mode] = min(best[mode], time.perf_counter() - begin)
+        streaming = STREAMING if best[STREAMING] < best[0] else 0
+        self.counters[4] = streaming | (SINGLE if best[SINGLE] < best[streaming] else 0)
         self.bcast(self.counters[4:])
 
     def run(self, order: Order, array: np.ndarray) -> None:

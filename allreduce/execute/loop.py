@@ -31,16 +31,18 @@ from .table import (
     COLUMNS,
     COPY,
     END,
-    FAR,
     FUSE,
     HELLO,
     MOST_OPERATIONS,
+    ONCE,
     OPERATION,
     PEERS,
     PUT,
     RECV,
     SEND,
     SIGNAL,
+    SINGLE,
+    STREAMING,
     WAIT,
 )  # fmt: skip
 
@@ -174,9 +176,9 @@ def agree(state: int, row: int) -> int:
 
 @njit
 def put_line(state: int, to: int, from_: int, nbytes: int) -> None:
-    """PUT: publish, with ordinary stores or, to far cores, past the caches."""
+    """PUT: publish, with ordinary stores or past the caches."""
     whole = 0
-    if load64(get(state, MODE)):
+    if load64(get(state, MODE)) & STREAMING:
         whole = nbytes & -64
         for start in range(0, whole, 64):
             stream_line(to + start, from_ + start)
@@ -194,7 +196,7 @@ def fuse(state: int, row: int) -> None:
     store64(parts + 8 * get(state, RANK), place(state, row, 5))
     kernel = load64(get(state, KERNELS) + 8 * load64(row + 16))
     out, also, nbytes = place(state, row, 3), place(state, row, 10), load64(row + 96)
-    if nbytes and load64(get(state, MODE)):
+    if nbytes and load64(get(state, MODE)) & STREAMING:
         call(kernel, (out, parts, size, load64(row + 72), 0))
         put_line(state, also, out, nbytes)
     else:
@@ -236,8 +238,8 @@ def advance(state: int, patient: int) -> int:
             store_release(control, get(state, EPOCH) + load64(row + 32))
         elif kind == PUT:
             put_line(state, place(state, row, 2), place(state, row, 4), load64(row + 48))
-        elif kind == FAR:
-            pc = load64(row + 16) if load64(get(state, MODE)) else pc
+        elif kind == ONCE:
+            pc = load64(row + 16) if load64(get(state, MODE)) & SINGLE else pc
         elif kind == AGREE:
             target = agree(state, row)
             pc = target if target >= 0 else pc

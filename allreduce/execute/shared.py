@@ -19,7 +19,7 @@ from .layout import AREA, AREAS, LONG, SLOT, area_bytes
 from .lowering import Vector
 from .plan import Order
 from .reductions import Kernel
-from .table import AGREE, AWAIT, END, FAR, HELLO, LINE, NOWHERE, PEERS, RECVBUF, SENDBUF, Region, Table, aligned
+from .table import AGREE, AWAIT, END, HELLO, LINE, NOWHERE, ONCE, PEERS, RECVBUF, SENDBUF, Region, Table, aligned
 
 __all__ = ["ONE_SHOT", "ONE_SLOT", "SMALL", "lower_shared"]
 
@@ -54,7 +54,7 @@ def through_slots(table: Table, order: Order, rank: int, size: int) -> None:
     schedule = then(*halves(schedule_of(order), rank, size, order.collective, order.root))
     Shared(table, order, rank, size, schedule, Place(PEERS, LINE, 0)).run(schedule, 1)
     if two:
-        table.rows[0] = (FAR, 0, len(table.rows))
+        table.rows[0] = (ONCE, 0, len(table.rows))
         lower_short(table, order, rank, size)
 
 
@@ -63,11 +63,11 @@ def through_areas(table: Table, order: Order, rank: int, size: int) -> None:
     segments = -(-order.count * order.dtype.itemsize // AREA)
     schedule = in_segments(schedule_of(order), order, rank, size, segments)
     areas = Place(PEERS + size, LONG, area_bytes(size))
-    table.rows += [(HELLO, 0, *buffer_bytes(order, size), 1), (AWAIT, 0, PEERS + size, 0, 1), (), (FAR, 0, 4)]
+    table.rows += [(HELLO, 0, *buffer_bytes(order, size), 1), (AWAIT, 0, PEERS + size, 0, 1), (), (ONCE, 0, 4)]
     table.signals = 1
     Shared(table, order, rank, size, schedule, areas, segments).run(schedule, 2)
     if of_two(order, size):
-        table.rows[3] = (FAR, 0, len(table.rows))
+        table.rows[3] = (ONCE, 0, len(table.rows))
         one_shot = in_segments("one_shot", order, rank, size, segments)
         Shared(table, order, rank, size, one_shot, areas, segments).run(one_shot, 2)
     with_inputs = len(table.rows)

@@ -9,9 +9,34 @@ from ..schedules import ranges
 from .reductions import Kernel
 
 __all__ = [
-    "AGREE", "AWAIT", "CALL", "COLUMNS", "COPY", "END", "FAR", "FUSE", "HEAD", "HELLO", "LINE", "MOST_OPERATIONS",
-    "NOWHERE", "OPERATION", "PEERS", "PLAIN", "PUT", "RECV", "RECVBUF", "SCRATCH", "SEND", "SENDBUF", "SIGNAL", "WAIT",
-    "Posted", "Region", "Table", "aligned",
+    "AGREE",
+    "AWAIT",
+    "CALL",
+    "COLUMNS",
+    "COPY",
+    "END",
+    "FUSE",
+    "HEAD",
+    "HELLO",
+    "LINE",
+    "MOST_OPERATIONS",
+    "NOWHERE",
+    "ONCE",
+    "OPERATION",
+    "PEERS",
+    "PLAIN",
+    "PUT",
+    "RECV",
+    "RECVBUF",
+    "SCRATCH",
+    "SEND",
+    "SENDBUF",
+    "SIGNAL",
+    "WAIT",
+    "Posted",
+    "Region",
+    "Table",
+    "aligned",
 ]  # fmt: skip
 
 #: Kinds of rows. The columns are kind, step, and then
@@ -28,9 +53,9 @@ __all__ = [
 #:   FUSE        kernel, out buffer, offset, own buffer, offset, first buffer of the others', offset, count,
 #:               second out buffer, offset, bytes if that is a PUT
 #:   PUT         as COPY, to where other ranks will read
-#:   FAR         row to go to if the cores are far apart
+#:   ONCE        row to go to if one shot is the faster way
 #:   END         stop here
-SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, FAR, END = range(13)
+SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, ONCE, END = range(13)
 COLUMNS = 13
 
 #: A message of a length that depends on the data begins with that length, in so many bytes.
@@ -42,6 +67,9 @@ OPERATION, MOST_OPERATIONS = 1 << 12, 1 << 28
 #: Buffers: the caller's two, and our own. An operand in PLAIN is no address but the number in its offset.
 #: From PEERS on come groups of one buffer per rank: see `window`.
 SENDBUF, RECVBUF, SCRATCH, PLAIN, PEERS = range(5)
+
+#: How to publish, a bit each: past the caches, and two ranks all of it in one shot.
+STREAMING, SINGLE = 1, 2
 
 LINE = 64
 

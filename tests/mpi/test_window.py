@@ -16,6 +16,7 @@ from allreduce.execute.layout import AREA
 from allreduce.execute.loop import STALE
 from allreduce.execute.reductions import CODES, allowed_ops
 from allreduce.execute.shared import ONE_SHOT, ONE_SLOT
+from allreduce.execute.table import SINGLE, STREAMING
 
 pytestmark = pytest.mark.mpi
 
@@ -91,13 +92,13 @@ def test_around_every_boundary(comm, nbytes):
         assert everywhere(np.array_equal(result, reference(dtype, "sum", count, seed)))
 
 
-@pytest.mark.parametrize("far", [False, True])
-def test_both_ways_of_publishing(comm, far):
-    """With ordinary stores and past the caches, whatever the calibration has chosen."""
+@pytest.mark.parametrize("mode", [0, STREAMING, SINGLE, STREAMING | SINGLE])
+def test_all_ways_of_publishing(comm, mode):
+    """With ordinary stores and past the caches, in one shot and in two, whatever the calibration has chosen."""
     counts = [1, 700, 5000, 60_001, 300_001]
     for count in counts:  # plans are made, and calibrate, before we choose
         allreduce.allreduce(values(np.dtype("f4"), count, RANK), comm=comm, algorithm="node")
-    comm.engine.channel.counters[4] = far
+    comm.engine.channel.counters[4] = mode
     for count in counts:
         result = allreduce.allreduce(values(np.dtype("f4"), count, RANK), comm=comm, algorithm="node")
         assert everywhere(np.array_equal(result, reference(np.dtype("f4"), "sum", count)))
