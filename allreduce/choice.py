@@ -1,6 +1,6 @@
 """Which algorithm, and whether a codec pays: functions of values that are equal on all ranks."""
 
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from compress.codec import Codec
@@ -10,6 +10,12 @@ from .costs import ALPHA, BETA, GAMMA, estimate, segmented
 from .schedules import Recv, Send
 
 __all__ = ["SHIPPED", "Choice", "Coder", "Link", "choose", "choose_coded"]
+
+
+#: The ranks of each node.
+Nodes = tuple[tuple[int, ...], ...]
+#: Prices take a millisecond to compute, and are asked for in every call that is not the shortest way.
+remembered = lru_cache(maxsize=4096)
 
 
 class Link(NamedTuple):
@@ -38,12 +44,13 @@ class Choice(NamedTuple):
     seconds: float
 
 
+@remembered
 def choose(
     collective: str,
     size: int,
     nbytes: int,
     ordered: bool = False,
-    nodes: Sequence[Sequence[int]] = (),
+    nodes: Nodes = (),
     link: Link = SHIPPED,
 ) -> Choice:
     """The algorithm that costs least.
@@ -59,13 +66,14 @@ def choose(
     return cheapest(prices)
 
 
+@remembered
 def choose_coded(
     collective: str,
     size: int,
     count: int,
     codec: Codec,
     coder: Coder,
-    nodes: Sequence[Sequence[int]],
+    nodes: Nodes,
     link: Link,
     lost: bool = False,
 ) -> Choice:
@@ -86,7 +94,7 @@ def choose_coded(
     return cheapest(prices)
 
 
-def sharing(nodes: Sequence[Sequence[int]]) -> int:
+def sharing(nodes: Nodes) -> int:
     """Ranks that use one link."""
     return max(map(len, nodes)) if len(nodes) > 1 else 1
 

@@ -1,14 +1,14 @@
 """What messages and codecs cost here, measured once: rank 0's numbers, on all ranks."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
 from compress.codec import Codec
 
-from .choice import SHIPPED, Choice, Coder, Link, choose, choose_coded
+from .choice import SHIPPED, Choice, Coder, Link, Nodes, choose, choose_coded
 from .costs import GAMMA, estimate
 from .execute.channel import NODE, Channel
 from .execute.plan import Order
@@ -34,7 +34,7 @@ class Prices:
         Gives the ranks that share a link.
     """
 
-    def __init__(self, channel: Channel, sharing: Callable[[], Sequence[Sequence[int]]]) -> None:
+    def __init__(self, channel: Channel, sharing: Callable[[], Nodes]) -> None:
         self.channel, self.sharing = channel, sharing
         self.coders: dict[tuple[Codec, np.dtype], Coder] = {}
 
