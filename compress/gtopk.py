@@ -1,22 +1,21 @@
 """The largest values of the sum, chosen again at every merge."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from . import doors
 from .codec import START
 from .context import Context
 from .feedback import reduce_with
-from .method import AllReduce, Method
-from .topk import TopK
+from .method import AllReduce
+from .sparsified import Sparsified
 from .warmup import warmed
 
 __all__ = ["GTopK"]
 
 
 @dataclass
-class GTopK(Method):
+class GTopK(Sparsified):
     """The top-k of the sum, nearly: sums go up a tree, and k values of each go on.
 
     A message has k values, however many ranks are below: k log2(p) of them on the way up and as many down. What is
@@ -45,18 +44,6 @@ class GTopK(Method):
     [ 4. 10.  0.  0.] [0. 0. 0. 3.]
     [ 4. 10.  0.  0.] [1. 0. 0. 3.]
     """
-
-    ratio: float = 0.01
-    warmup: int = 0
-    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        doors.share(self, "ratio")
-        doors.whole(self, "warmup")
-
-    @property
-    def codec(self) -> TopK:
-        return TopK(self.ratio)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
         codec = warmed(self.codec, self.warmup, at.step)

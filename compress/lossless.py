@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 
 from . import doors
-from .codec import START, Codec
+from .codec import START
 from .context import Context
+from .exact import Exact
 
 __all__ = ["Lossless"]
 
 
 @dataclass(frozen=True)
-class Lossless(Codec):
+class Lossless(Exact):
     """The first bytes of all values, then the second ones, ..., compressed by Zstandard: the same bits come back.
 
     Signs and exponents of gradients are far from random, their mantissas are noise: float32 shrinks by about a sixth,
@@ -37,22 +38,8 @@ class Lossless(Codec):
 
     level: int = 1
 
-    lossless = True
-    chunkable = False
-    exact_size = False
-
     def __post_init__(self) -> None:
         doors.whole(self, "level", -100, 22)
-
-    @property
-    def idempotent(self) -> bool:
-        return True
-
-    def nbytes(self, n: int) -> int:
-        return 1 + 8 * n if n else 0
-
-    def bound(self, x: np.ndarray) -> np.ndarray:
-        return np.zeros(x.shape)
 
     def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
         x = doors.values(x)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import doors
-from .codec import START, Codec
+from .codec import START
 from .context import Context
+from .exact import Exact
 from .nonzero_kernels import measure, read_bitmap, read_gaps, write_bitmap, write_gaps
 
 __all__ = ["Nonzero"]
@@ -16,7 +17,7 @@ DENSE, BITMAP, GAPS = range(3)
 
 
 @dataclass(frozen=True)
-class Nonzero(Codec):
+class Nonzero(Exact):
     """The values whose bits are not all zero, and where they are; the same bits come back.
 
     Where they are takes the shorter of a bit per element and one or more bytes per value: seven bits a byte of the
@@ -37,20 +38,6 @@ class Nonzero(Codec):
     >>> Nonzero().decode(message, np.empty_like(x))[:4]
     array([ 0., -0.,  0., nan], dtype=float32)
     """
-
-    lossless = True
-    chunkable = False
-    exact_size = False
-
-    @property
-    def idempotent(self) -> bool:
-        return True
-
-    def nbytes(self, n: int) -> int:
-        return 1 + 8 * n if n else 0
-
-    def bound(self, x: np.ndarray) -> np.ndarray:
-        return np.zeros(x.shape)
 
     def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
         x = doors.values(x).reshape(-1)

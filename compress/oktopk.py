@@ -1,25 +1,24 @@
 """The largest values of regions that all ranks share out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from . import doors
 from .codec import START
 from .context import Context
 from .feedback import reduce_with
-from .method import AllReduce, Method
+from .method import AllReduce
 from .noise import mix
-from .topk import TopK
+from .sparsified import Sparsified
 from .warmup import warmed
 
 __all__ = ["OkTopK", "deal"]
 
 
 @dataclass
-class OkTopK(Method):
+class OkTopK(Sparsified):
     """A sparse reduce-scatter and a sparse all-gather over regions of equal weight: 2 k (p - 1) / p values are sent.
 
     A region belongs to a rank, as in Ok-Topk. But it is no run of the tensor whose ends must follow where the large
@@ -45,18 +44,6 @@ class OkTopK(Method):
     >>> run(2, work)[0]
     array([4., 9., 0., 0.], dtype=float32)
     """
-
-    ratio: float = 0.01
-    warmup: int = 0
-    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        doors.share(self, "ratio")
-        doors.whole(self, "warmup")
-
-    @property
-    def codec(self) -> TopK:
-        return TopK(self.ratio)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
         def in_regions(x: np.ndarray, lost: np.ndarray, **wishes: Any) -> np.ndarray:
