@@ -1,16 +1,15 @@
 """Sums of sparse vectors that stay exact."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from . import doors
-from .codec import START, Codec
+from .codec import START
 from .context import Context
-from .feedback import wanted
-from .method import AllReduce, Method
+from .feedback import ErrorFeedback, wanted
+from .method import AllReduce
 from .nonzero import Nonzero
-from .warmup import check, warmed
+from .warmup import warmed
 
 __all__ = ["SparCML"]
 
@@ -19,14 +18,14 @@ FEW = 0.5
 
 
 @dataclass
-class SparCML(Method):
+class SparCML(ErrorFeedback):
     """Error feedback, and an all-reduce that loses nothing of what the codec kept.
 
     Messages hold what is not zero (`Nonzero`), and grow from hop to hop with the union of what the ranks chose, until
     all values are the shorter message. On `recursive_doubling`, which is preferred while the choices of all ranks are
     at most half of the values, this is SparCML's algorithm for few values, on `direct` that by split and all-gather;
-    any other will do. The result plus the residuals of all ranks is the sum of all
-    gradients and residuals, but for the rounding of sums. A step that is not finite leaves the residual as it was.
+    any other will do. The result plus the residuals of all ranks is the sum of all gradients and residuals, but for the
+    rounding of sums. A step that is not finite leaves the residual as it was.
 
     Parameters
     ----------
@@ -43,14 +42,6 @@ class SparCML(Method):
     >>> run(2, lambda rank, allreduce: get("sparcml(topk:ratio=0.5)").reduce(ranks[rank], allreduce, "weight"))[0]
     array([4., 9., 8., 3.], dtype=float32)
     """
-
-    codec: Codec
-    warmup: int = 0
-    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        doors.whole(self, "warmup")
-        check(self.codec, self.warmup)
 
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
         codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
