@@ -207,6 +207,8 @@ class Engine:
     def explain(self, sendbuf: Any, codec: Any) -> str:
         """What "auto" does with an array and a codec, and why."""
         send = as_array(sendbuf, "sendbuf")
+        if codec is None:
+            raise ValueError("explain compares with a codec, such as codec='int8', not None")
         codec = as_codec(codec, send.dtype, "sum")
         return self.prices.explain(send, codec, self.together and send.dtype in CODES)
 

@@ -218,6 +218,7 @@ def test_what_is_explained_was_measured(distant):
         verdict.check(distant.engine.prices.link.alpha > 0 and distant.engine.prices.link.beta > 0, told)
         verdict.same(np.array(distant.engine.prices.link), "every rank has measured the same")
         for bad in (lambda: allreduce.explain(np.ones(3, int), codec="int8", comm=distant),
+                    lambda: allreduce.explain(np.ones(3), codec=None, comm=distant),
                     lambda: allreduce.explain(np.ones(3), codec="int9", comm=distant)):  # fmt: skip
             with pytest.raises((TypeError, ValueError), match="int"):
                 bad()
