@@ -12,7 +12,7 @@ from . import doors
 from .arrays import FLOAT32, put, start
 from .codec import Codec
 from .context import Kernels
-from .kernels_host import SIGNATURE, version
+from .kernels_host import SIGNATURE
 from .memory import at32, floats
 from .selection import kept, select, value
 from .values import tree_sum
@@ -64,14 +64,14 @@ class BlockTopK(Codec):
         return x
 
     def kernels(self, dtype: Any) -> Kernels:
-        return _kernels((float(self.ratio), version()), self.block, CODES.index(np.dtype(dtype)))
+        return _kernels(float(self.ratio), self.block, CODES.index(np.dtype(dtype)))
 
 
 @cache
-def _kernels(params: tuple[float, int], block: int, code: int) -> Kernels:
+def _kernels(ratio: float, block: int, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         blocks = (count + block - 1) // block
-        k = kept(params[0], blocks)
+        k = kept(ratio, blocks)
         x = _stored(code, a, count)
         norms, squares, chosen = np.empty(blocks, np.float32), np.empty(block, np.float64), np.empty(k, np.int64)
         for number in range(blocks):
@@ -90,12 +90,12 @@ def _kernels(params: tuple[float, int], block: int, code: int) -> Kernels:
             for i in range(block):
                 values[j * block + i] = value(code, x[first + i]) if first + i < count else np.float32(0)
 
-    return Kernels(_compiled(encode, SIGNATURE), _decoder(params, block, code, 0), _decoder(params, block, code, 1))
+    return Kernels(_compiled(encode, SIGNATURE), _decoder(ratio, block, code, 0), _decoder(ratio, block, code, 1))
 
 
-def _decoder(params: tuple[float, int], block: int, code: int, adding: int) -> Any:
+def _decoder(ratio: float, block: int, code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
-        k = kept(params[0], (count + block - 1) // block)
+        k = kept(ratio, (count + block - 1) // block)
         y, message = start(adding, code, out, a, count), b if adding else a
         numbers, values = at32(message, k), floats(message + 4 * k, k * block)
         for j in range(k):

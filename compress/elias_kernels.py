@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from allreduce.execute.cache import keep
 from allreduce.execute.machine import bits_of_float
 
 from .noise import noise, noise_key
@@ -13,7 +14,8 @@ from .values import INFINITE, LARGEST, NAN_SCALE, SMALLEST, nearest, norm, peak,
 __all__ = ["read_blocks", "write_blocks"]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def write_blocks(x: Any, block: int, levels: int, seed: int, stream: int, offset: int, message: Any) -> int:
     """Encode float32 values; returns the bytes of the message."""
     work, byte = np.empty(2 * block, np.float32), 0
@@ -62,7 +64,8 @@ def _flush(bits: Any, held: int, byte: int, message: Any) -> Any:
     return bits, held, byte
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def read_blocks(message: Any, block: int, out: Any) -> int:
     """Decode to float32 values; returns the bytes that were read, -1 if there are too few or they make no sense."""
     byte = 0

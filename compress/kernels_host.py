@@ -7,9 +7,7 @@ the driver finds the two functions by the name of their module.
 
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from numba.extending import overload
@@ -21,7 +19,7 @@ from .context import Kernels
 from .memory import at8, at64, floats, inline, scratch
 from .noise import apart, noise_key
 
-__all__ = ["SIGNATURE", "block_kernels", "version"]
+__all__ = ["SIGNATURE", "block_kernels"]
 
 #: (out, a, b, count, step): addresses, a count of elements, and the number of a random stream.
 SIGNATURE = "void(int64, int64, int64, int64, int64)"
@@ -32,13 +30,7 @@ def block_kernels(module: str, params: tuple[int, ...], seed: int, block: int, r
 
     The last parameter tells whether random numbers are correlated.
     """
-    return _kernels(module, (*params, version()), seed, block, record, CODES.index(dtype))
-
-
-@cache
-def version() -> int:
-    """Changes with the sources of the codecs, which are compiled into the kernels but which Numba does not watch."""
-    return crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+    return _kernels(module, params, seed, block, record, CODES.index(dtype))
 
 
 @cache
@@ -47,7 +39,7 @@ def _kernels(module: str, params: tuple[int, ...], seed: int, block: int, record
 
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         memory = scratch(room)
-        stream, turn = apart(params[-2], step)
+        stream, turn = apart(params[-1], step)
         codes, words = at8(memory, block), at64(memory, block // 8)
         values, work = floats(memory + block, block), floats(memory + 5 * block, 2 * block)
         for k in range((count + block - 1) // block):

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from allreduce.execute.cache import keep
+
 __all__ = ["measure", "read_bitmap", "read_gaps", "write_bitmap", "write_gaps"]
 
 #: Elements that are looked at together first, for most are zero.
@@ -19,7 +21,8 @@ def _empty(part: Any) -> bool:
     return some == 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def measure(words: Any) -> tuple[int, int]:
     """How many are not zero, and how many bytes `write_gaps` takes."""
     found, nbytes, last = 0, 0, -1
@@ -36,7 +39,8 @@ def measure(words: Any) -> tuple[int, int]:
     return found, nbytes
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def write_gaps(words: Any, where: Any, values: Any) -> None:
     """Write the zeros before each, seven bits a byte, and the values."""
     found, byte, last = 0, 0, -1
@@ -54,7 +58,8 @@ def write_gaps(words: Any, where: Any, values: Any) -> None:
                 found, byte, last = found + 1, byte + 1, first + i
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def write_bitmap(words: Any, where: Any, values: Any) -> None:
     """Write a bit per element, and the values."""
     found = 0
@@ -77,7 +82,8 @@ def _word(body: Any, byte: int, itemsize: int) -> Any:
     return word
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def read_gaps(body: Any, itemsize: int, words: Any) -> bool:
     """Read what `write_gaps` wrote, and the values after it, to words that are zero; whether it makes sense."""
     first = found = 0
@@ -99,7 +105,8 @@ def read_gaps(body: Any, itemsize: int, words: Any) -> bool:
     return byte == first
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def read_bitmap(body: Any, itemsize: int, words: Any) -> bool:
     """Read what `write_bitmap` wrote, and the values after it, to words that are zero; whether it makes sense."""
     byte = (words.size + 7) // 8

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from allreduce.execute.cache import keep
+
 from .codec import START
 from .context import Context
 from .feedback import reduce_with
@@ -59,7 +61,8 @@ class OkTopK(Sparsified):
         return reduce_with(self, codec, x, in_regions, key, at, prefer="direct")
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def deal(x: Any, regions: Any, back: bool) -> None:
     """Give each p neighbours, turned by a random number, to p regions; or take them back."""
     size, length = regions.shape

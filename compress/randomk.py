@@ -12,7 +12,7 @@ from . import doors
 from .arrays import put, start
 from .codec import Codec
 from .context import Kernels
-from .kernels_host import SIGNATURE, version
+from .kernels_host import SIGNATURE
 from .memory import at32, floats, inline
 from .noise import mix, noise_key
 from .selection import kept, value
@@ -67,7 +67,7 @@ class RandomK(Codec):
         return x * (max(longest - 1, 1) + longest * 2**-23) if self.unbiased else x
 
     def kernels(self, dtype: Any) -> Kernels:
-        params = (float(self.ratio), int(self.unbiased), self.seed, version())
+        params = (float(self.ratio), int(self.unbiased), self.seed)
         return _kernels(params, CODES.index(np.dtype(dtype)))
 
 
@@ -80,7 +80,7 @@ def _place(key: Any, j: int, k: int, count: int) -> Any:
 
 
 @cache
-def _kernels(params: tuple[float, int, int, int], code: int) -> Kernels:
+def _kernels(params: tuple[float, int, int], code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         x, k = _stored(code, a, count), kept(params[0], count)
         key = noise_key(params[2], step & RANKS, b)
@@ -100,7 +100,7 @@ def _kernels(params: tuple[float, int, int, int], code: int) -> Kernels:
     return Kernels(_compiled(encode, SIGNATURE), _decoder(params, code, 0), _decoder(params, code, 1))
 
 
-def _decoder(params: tuple[float, int, int, int], code: int, adding: int) -> Any:
+def _decoder(params: tuple[float, int, int], code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
         y, k = start(adding, code, out, a, count), kept(params[0], count)
         message = b if adding else a

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from allreduce.execute.cache import keep
+
 from . import doors
 from .arrays import FLOAT32
 from .selection import kept, select
@@ -85,7 +87,8 @@ class Sampled(Sparse):
         return max(np.partition(sample, place)[place], np.uint32(1))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def _exact(x: Any, k: int) -> Any:
     chosen = np.empty(k, np.int64)
     select(FLOAT32, x, k, chosen)

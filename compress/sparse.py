@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from allreduce.execute.cache import keep
+
 from . import doors
 from .codec import START, Codec
 from .context import Context
@@ -58,7 +60,8 @@ def index_of(n: int) -> np.dtype:
     return np.dtype(np.uint32 if n < 2**31 else np.uint64)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def count(x: Any, least: Any, enough: int) -> int:
     """How many float32 values have at least a magnitude, given as bits; where there are more than enough, some do."""
     found = first = 0
@@ -70,7 +73,8 @@ def count(x: Any, least: Any, enough: int) -> int:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def collect(x: Any, least: Any, chosen: Any) -> None:
     """Write the indices of what `count` counts; `chosen` has room for one more."""
     found = 0

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numba import njit
 
+from allreduce.execute.cache import keep
+
 from . import doors
 from .codec import START
 from .context import Context
@@ -75,7 +77,8 @@ def _holding(most: int) -> np.dtype:
     return next(np.dtype(t) for t in (np.int8, np.int16, np.int32) if most <= np.iinfo(t).max)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@keep
+@njit(nogil=True, error_model="numpy")
 def _quantise(x, steps, block, levels, seed, correlated, stream, offset, codes):
     """Round x over the steps of its blocks stochastically; leave zeros where a step is none."""
     stream, turn = apart(correlated, stream)

@@ -12,7 +12,7 @@ from . import doors
 from .arrays import put, start
 from .codec import Codec
 from .context import Kernels
-from .kernels_host import SIGNATURE, version
+from .kernels_host import SIGNATURE
 from .memory import at32, at64, floats, inline
 from .selection import kept, select, value
 
@@ -64,13 +64,13 @@ class TopK(Codec):
         return np.where(x > least, 0, x)
 
     def kernels(self, dtype: Any) -> Kernels:
-        return _kernels((float(self.ratio), version()), CODES.index(np.dtype(dtype)))
+        return _kernels(float(self.ratio), CODES.index(np.dtype(dtype)))
 
 
 @cache
-def _kernels(params: tuple[float, int], code: int) -> Kernels:
+def _kernels(ratio: float, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
-        k = kept(params[0], count)
+        k = kept(ratio, count)
         x = _stored(code, a, count)
         chosen = np.empty(k, np.int64)
         select(code, x, k, chosen)
@@ -82,12 +82,12 @@ def _kernels(params: tuple[float, int], code: int) -> Kernels:
                 wide[j] = chosen[j]
             values[j] = value(code, x[chosen[j]])
 
-    return Kernels(_compiled(encode, SIGNATURE), _decoder(params, code, 0), _decoder(params, code, 1))
+    return Kernels(_compiled(encode, SIGNATURE), _decoder(ratio, code, 0), _decoder(ratio, code, 1))
 
 
-def _decoder(params: tuple[float, int], code: int, adding: int) -> Any:
+def _decoder(ratio: float, code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
-        k = kept(params[0], count)
+        k = kept(ratio, count)
         y = start(adding, code, out, a, count)
         narrow, wide, values = _parts(b if adding else a, k, count)
         for j in range(k):

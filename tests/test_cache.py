@@ -5,11 +5,17 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from numba import int64, njit
+from numba.core.caching import NullCache
 
 import allreduce
+from allreduce.execute.cache import keep
 
 SCRIPT = "from allreduce.execute.loop import advance; print(advance.stats.cache_path)"
 
@@ -50,3 +56,68 @@ def test_no_directory_that_others_can_write(tmp_path, trap):
     path = kept(tmp_path)
     assert not path.is_relative_to(root) and not path.is_relative_to(tmp_path / "elsewhere")
     assert path.is_relative_to(root.parent)
+
+
+def adder(number, keep=keep):
+    """Functions of one text: only what they close over tells them apart."""
+
+    def add(x):
+        return x + number
+
+    return keep(njit(add))
+
+
+def compile_at_once(functions, monkeypatch):
+    """Every function is compiled by a thread of its own; those that write a file do so together, the last one first."""
+    replace, barrier, turns = os.replace, threading.Barrier(len(functions)), {}
+
+    def held(source, target):
+        barrier.wait(30)
+        me = turns[threading.get_ident()]
+        time.sleep(0.1 * ((me + held.files[me]) % len(functions)))  # another order for every file
+        held.files[me] += 1
+        replace(source, target)
+
+    def compile_one(me):
+        turns[threading.get_ident()] = me
+        functions[me]._cache.save_overload(signature, functions[me].overloads[signature])
+
+    signature = (int64,)
+    held.files = [0] * len(functions)
+    saved = [function._cache for function in functions]
+    for function, cache in zip(functions, saved, strict=True):
+        function._cache = NullCache()
+        function.compile(signature)
+        function._cache = cache
+    monkeypatch.setattr(os, "replace", held)
+    with ThreadPoolExecutor(len(functions)) as pool:
+        list(pool.map(compile_one, range(len(functions))))
+    monkeypatch.undo()
+
+
+def test_two_that_compile_at_once_do_not_run_each_others_code(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    compile_at_once([adder(1), adder(2)], monkeypatch)
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    for number in (1, 2):
+        add = adder(number)
+        assert add(10) == 10 + number
+        assert add.stats.cache_hits == {(int64,): 1}, "was compiled again"
+
+
+def test_code_of_other_sources_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    assert adder(1)(1) == 2
+    monkeypatch.setattr("allreduce.execute.cache._sources", lambda folder: b"others")
+    add = adder(1)
+    assert add(1) == 2 and not add.stats.cache_hits
+    assert len(list(tmp_path.rglob("*.nbc"))) == 1, "what nobody will read is kept"
+
+
+def test_damaged_code_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    assert adder(1)(1) == 2
+    [path] = tmp_path.rglob("*.nbc")
+    for content in (b"", path.read_bytes()[:-100], b"nonsense"):
+        path.write_bytes(content)
+        assert adder(1)(1) == 2

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import int64, njit
 
+from .cache import keep
 from .layout import CONTROL, HELLO_WORDS, SLOT, SLOTS
 from .machine import (
     call,
@@ -203,7 +204,8 @@ def fuse(state: int, row: int) -> None:
         call(kernel, (out, parts, size, load64(row + 72), also))
 
 
-@njit(nogil=True, cache=True)
+@keep
+@njit(nogil=True)
 def advance(state: int, patient: int) -> int:
     """Go on with an operation until it is DONE, or, unless patient, until something is not there yet."""
     table, rows, pc = get(state, TABLE), get(state, ROWS), get(state, PC)
@@ -253,7 +255,8 @@ def advance(state: int, patient: int) -> int:
     return DONE
 
 
-@njit(nogil=True, cache=True)
+@keep
+@njit(nogil=True)
 def arm(state: int, sendbuf: int, recvbuf: int) -> None:
     """Begin an operation on these addresses: it takes the communicator's next tag, and the window's next slots."""
     bases = get(state, BASES)
@@ -292,7 +295,8 @@ def suits(state: int, array: int, count: int, flags: int) -> bool:
     return size == count
 
 
-@njit(nogil=True, cache=True)
+@keep
+@njit(nogil=True)
 def _run(state: int, sendbuf: int, recvbuf: int) -> int:
     """Check two arrays, given by their ids, and run the plan on them; REFUSED sends the caller to the slow path."""
     sends, recvs = get(state, SEND_COUNT), get(state, RECV_COUNT)
@@ -311,7 +315,8 @@ def _run(state: int, sendbuf: int, recvbuf: int) -> int:
     return advance(state, 1)
 
 
-@njit(cache=True)
+@keep
+@njit
 def _fields(array: int) -> tuple:
     return (
         load64(array + A_TYPE), load64(array + A_DATA), load32(array + A_DIMENSIONS), load64(load64(array + A_SHAPE)),

@@ -16,10 +16,6 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core.cgutils import unpack_tuple
 
-from .cache import find_room
-
-find_room()  # before the first function is made that is to be kept
-
 #: Untyped, for what it returns is called with one argument less than what it takes.
 intrinsic: Any = extending.intrinsic
 

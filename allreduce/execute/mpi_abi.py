@@ -14,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 from numba import njit
 
+from .cache import keep
 from .machine import call, load32
 
 __all__ = ["Library", "handle", "library", "threads_need_lock"]
@@ -91,7 +92,8 @@ def _reaches_itself(found: Library) -> bool:
     return bool(into[0] == out[0])
 
 
-@njit(cache=True)
+@keep
+@njit
 def _exchange(  # type: ignore[no-untyped-def]
     isend, irecv, test, out, into, byte, comm, requests, size, scratch
 ):

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-from numba import carray, cfunc, njit
+from numba import carray, njit
 from numba.extending import overload
 
+from .cache import callback
 from .half import HAS_F16C, float_to_bfloat16, float_to_half_by_bits, half_to_float_by_bits
 from .machine import (
     compiling,
@@ -242,7 +243,7 @@ SIGNATURE = "void(int64, int64, int64, int64, int64)"
 
 def _compiled(function: Callable, signature: str = SIGNATURE) -> Kernel:
     with compiling():
-        kernel = cfunc(signature, cache=True, error_model="numpy")(function)
+        kernel = callback(function, signature)
     return Kernel(kernel.address or 0, kernel.ctypes)
 
 
