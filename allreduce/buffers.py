@@ -11,7 +11,8 @@ import compress
 from compress.codec import Codec
 from compress.doors import DTYPES
 
-from .execute.reductions import BFLOAT16, Kernel, check, python_kernel
+from .execute.elements import BFLOAT16, Kernel
+from .execute.reductions import check, python_kernel
 
 __all__ = ["OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered"]
 

@@ -16,10 +16,10 @@ from .choice import choose
 from .costs import segmented
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
+from .execute.elements import BFLOAT16, CODES
 from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
 from .execute.plan import Order
-from .execute.reductions import BFLOAT16, CODES
 from .execute.requests import PersistentRequest, Request, finish
 from .execute.wire import kernels_of
 from .measured import Prices

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 from numba.extending import overload
 
-from allreduce.execute.reductions import CODES, SUM, _combine, _narrow, _stored, _widen
+from allreduce.execute.elements import CODES, SUM, combine, narrow, stored, widen
 
 from .memory import inline
 from .values import LARGEST
@@ -37,12 +37,12 @@ def fetch(code: int, address: int, n: int, values: Any) -> Any:
 @overload(fetch, prefer_literal=True)
 def _fetch_of(code, address, n, values):
     if code.literal_value == FLOAT32:
-        return lambda code, address, n, values: _stored(code, address, n)
+        return lambda code, address, n, values: stored(code, address, n)
 
     def convert(code, address, n, values):
-        x = _stored(code, address, n)
+        x = stored(code, address, n)
         for i in range(n):
-            values[i] = np.float32(_widen(code, x[i]))
+            values[i] = np.float32(widen(code, x[i]))
         return values
 
     return convert
@@ -51,19 +51,19 @@ def _fetch_of(code, address, n, values):
 @inline
 def put(code: int, y: Any, i: int, value: Any) -> None:
     """y[i] += value, which is rounded to the dtype first, so that decode-then-add is the same."""
-    rounded = _widen(code, _narrow(code, saturated(code, value)))
-    y[i] = _narrow(code, _combine(SUM, _widen(code, y[i]), rounded))
+    rounded = widen(code, narrow(code, saturated(code, value)))
+    y[i] = narrow(code, combine(SUM, widen(code, y[i]), rounded))
 
 
 @inline
 def start(adding: int, code: int, out: int, a: int, n: int) -> Any:
     """What decoded values are added to: zeros, or the values at an address."""
-    y = _stored(code, out, n)
+    y = stored(code, out, n)
     if not adding:
         for i in range(n):
             y[i] = 0
     elif out != a:  # a loop whose output may be its input would not be vectorised
-        x = _stored(code, a, n)
+        x = stored(code, a, n)
         for i in range(n):
             y[i] = x[i]
     return y
@@ -77,6 +77,6 @@ def settle(adding: int, code: int, out: int, a: int, n: int, values: Any) -> Non
         for i in range(n):
             put(code, y, i, values[i])
     else:
-        y = _stored(code, out, n)
+        y = stored(code, out, n)
         for i in range(n):
-            y[i] = _narrow(code, saturated(code, values[i]))
+            y[i] = narrow(code, saturated(code, values[i]))

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from allreduce.execute.reductions import CODES, _compiled, _stored
+from allreduce.execute.elements import CODES, compiled, stored
 
 from . import doors
 from .arrays import FLOAT32, put, start
 from .codec import Codec
 from .context import Kernels
-from .kernels_host import SIGNATURE
 from .memory import at32, floats
 from .selection import kept, select, value
 from .values import tree_sum
@@ -72,7 +71,7 @@ def _kernels(ratio: float, block: int, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         blocks = (count + block - 1) // block
         k = kept(ratio, blocks)
-        x = _stored(code, a, count)
+        x = stored(code, a, count)
         norms, squares, chosen = np.empty(blocks, np.float32), np.empty(block, np.float64), np.empty(k, np.int64)
         for number in range(blocks):
             first = number * block
@@ -90,7 +89,7 @@ def _kernels(ratio: float, block: int, code: int) -> Kernels:
             for i in range(block):
                 values[j * block + i] = value(code, x[first + i]) if first + i < count else np.float32(0)
 
-    return Kernels(_compiled(encode, SIGNATURE), _decoder(ratio, block, code, 0), _decoder(ratio, block, code, 1))
+    return Kernels(compiled(encode), _decoder(ratio, block, code, 0), _decoder(ratio, block, code, 1))
 
 
 def _decoder(ratio: float, block: int, code: int, adding: int) -> Any:
@@ -103,4 +102,4 @@ def _decoder(ratio: float, block: int, code: int, adding: int) -> Any:
             for i in range(min(block, count - first)):
                 put(code, y, first + i, values[j * block + i])
 
-    return _compiled(decode, SIGNATURE)
+    return compiled(decode)

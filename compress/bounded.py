@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from allreduce.execute.reductions import CODES
+from allreduce.execute.elements import CODES
 
 from . import doors
 from .bounded_kernels import BLOCK, bounded_kernels

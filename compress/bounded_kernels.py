@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from allreduce.execute.reductions import CODES, Kernel, _compiled, _narrow, _stored, _widen
+from allreduce.execute.elements import CODES, Kernel, compiled, narrow, stored, widen
 
 from .arrays import put, saturated, start
 from .context import Kernels
@@ -29,7 +29,7 @@ def _rounded(code: int, multiple: Any) -> Any:
 def _rounded_of(code, multiple):
     if CODES[code.literal_value] == np.float64:
         return lambda code, multiple: multiple
-    return lambda code, multiple: _widen(code, _narrow(code, saturated(code, np.float32(multiple))))
+    return lambda code, multiple: widen(code, narrow(code, saturated(code, np.float32(multiple))))
 
 
 @cache
@@ -40,10 +40,10 @@ def bounded_kernels(code: int) -> Kernels:
         codes, at = at32(scratch(room), BLOCK), out
         for first in range(0, count, BLOCK):
             n = min(BLOCK, count - first)
-            x = _stored(code, a + first * size, n)
+            x = stored(code, a + first * size, n)
             fits, used = True, np.uint32(0)
             for i in range(n):
-                value = np.float64(_widen(code, x[i]))
+                value = np.float64(widen(code, x[i]))
                 q = np.rint(value / (2 * eb))
                 fits &= abs(np.float64(_rounded(code, q * (2 * eb))) - value) <= eb and abs(q) < 2.0**30
                 number = np.int32(q) if fits else np.int32(0)
@@ -61,13 +61,13 @@ def bounded_kernels(code: int) -> Kernels:
                     for i in range(n):
                         planes[p] |= (codes[i] >> np.uint32(p) & np.uint32(1)) << np.uint32(i)
             else:
-                raw = _stored(code, at + 1, n)
+                raw = stored(code, at + 1, n)
                 for i in range(n):
                     raw[i] = x[i]
             at += 1 + (4 * width if fits else n * size)
         return at - out
 
-    return Kernels(_compiled(encode, SIGNATURE), _decoder(code, 0), _decoder(code, 1))
+    return Kernels(compiled(encode, SIGNATURE), _decoder(code, 0), _decoder(code, 1))
 
 
 def _decoder(code: int, adding: int) -> Kernel:
@@ -84,9 +84,9 @@ def _decoder(code: int, adding: int) -> Kernel:
             if at > end:
                 return -1
             if width == RAW:
-                raw = _stored(code, rest, n)
+                raw = stored(code, rest, n)
                 for i in range(n):
-                    put(code, y, first + i, _widen(code, raw[i]))
+                    put(code, y, first + i, widen(code, raw[i]))
             else:
                 planes = at32(rest, width)
                 for i in range(n):
@@ -99,4 +99,4 @@ def _decoder(code: int, adding: int) -> Kernel:
                     put(code, y, first + i, _rounded(code, np.float64(q) * (2 * eb)))
         return at - b
 
-    return _compiled(decode, SIGNATURE)
+    return compiled(decode, SIGNATURE)

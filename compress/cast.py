@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from allreduce.execute.reductions import CODES, _narrow, _widen
+from allreduce.execute.elements import CODES, narrow, widen
 
 from . import doors
 from .arrays import saturated
@@ -63,10 +63,10 @@ class Cast(Blockwise):
 def encode_block(params: Any, x: Any, n: int, out: int, key: Any, codes: Any, words: Any, work: Any) -> None:
     y = at16(out, n)
     for i in range(n):
-        y[i] = _narrow(params[0], saturated(params[0], x[i]))
+        y[i] = narrow(params[0], saturated(params[0], x[i]))
 
 
 def decode_block(params: Any, message: int, n: int, values: Any, codes: Any, words: Any) -> None:
     y = at16(message, n)
     for i in range(n):
-        values[i] = _widen(params[0], y[i])
+        values[i] = widen(params[0], y[i])

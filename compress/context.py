@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from allreduce.execute.reductions import Kernel
+    from allreduce.execute.elements import Kernel
 
 __all__ = ["Context", "Kernels"]
 

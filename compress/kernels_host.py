@@ -12,17 +12,14 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from allreduce.execute.reductions import CODES, Kernel, _compiled
+from allreduce.execute.elements import CODES, Kernel, compiled
 
 from .arrays import fetch, settle
 from .context import Kernels
 from .memory import at8, at64, floats, inline, scratch
 from .noise import apart, noise_key
 
-__all__ = ["SIGNATURE", "block_kernels"]
-
-#: (out, a, b, count, step): addresses, a count of elements, and the number of a random stream.
-SIGNATURE = "void(int64, int64, int64, int64, int64)"
+__all__ = ["block_kernels"]
 
 
 def block_kernels(module: str, params: tuple[int, ...], seed: int, block: int, record: int, dtype: np.dtype) -> Kernels:
@@ -49,7 +46,7 @@ def _kernels(module: str, params: tuple[int, ...], seed: int, block: int, record
             _encode_block(module, params, x, n, out + k * record, key, codes, words, work)
 
     return Kernels(
-        _compiled(encode, SIGNATURE),
+        compiled(encode),
         _decoder(module, params, block, record, code, adding=0),
         _decoder(module, params, block, record, code, adding=1),
     )
@@ -67,7 +64,7 @@ def _decoder(module: str, params: tuple[int, ...], block: int, record: int, code
             _decode_block(module, params, message + k * record, n, values, codes, words)
             settle(adding, code, out + k * block * size, a + k * block * size, n, values)
 
-    return _compiled(decode, SIGNATURE)
+    return compiled(decode)
 
 
 def _encode_block(module: str, *args: Any) -> None:

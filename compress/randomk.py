@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from allreduce.execute.reductions import CODES, _compiled, _stored
+from allreduce.execute.elements import CODES, compiled, stored
 
 from . import doors
 from .arrays import put, start
 from .codec import Codec
 from .context import Kernels
-from .kernels_host import SIGNATURE
 from .memory import at32, floats, inline
 from .noise import mix, noise_key
 from .selection import kept, value
@@ -82,7 +81,7 @@ def _place(key: Any, j: int, k: int, count: int) -> Any:
 @cache
 def _kernels(params: tuple[float, int, int], code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
-        x, k = _stored(code, a, count), kept(params[0], count)
+        x, k = stored(code, a, count), kept(params[0], count)
         key = noise_key(params[2], step & RANKS, b)
         if k:
             at32(out, 1)[0] = key
@@ -97,7 +96,7 @@ def _kernels(params: tuple[float, int, int], code: int) -> Kernels:
             sent = min(max(value(code, x[i]) * gain, -LARGEST), LARGEST)
             values[j] = sent if worst < INFINITE else np.float32(np.nan)
 
-    return Kernels(_compiled(encode, SIGNATURE), _decoder(params, code, 0), _decoder(params, code, 1))
+    return Kernels(compiled(encode), _decoder(params, code, 0), _decoder(params, code, 1))
 
 
 def _decoder(params: tuple[float, int, int], code: int, adding: int) -> Any:
@@ -109,4 +108,4 @@ def _decoder(params: tuple[float, int, int], code: int, adding: int) -> Any:
             _, _, i = _place(at32(message, 1)[0], j, k, count)
             put(code, y, i, values[j])
 
-    return _compiled(decode, SIGNATURE)
+    return compiled(decode)

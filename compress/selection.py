@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from allreduce.execute.reductions import _widen
+from allreduce.execute.elements import widen
 
 from .memory import inline
 from .values import magnitude
@@ -27,7 +27,7 @@ def kept(ratio: float, n: int) -> int:
 @inline
 def value(code: int, x: Any) -> Any:
     """A stored element as float32."""
-    return np.float32(_widen(code, x))
+    return np.float32(widen(code, x))
 
 
 @njit(error_model="numpy")

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from allreduce.execute.reductions import CODES, _compiled, _stored
+from allreduce.execute.elements import CODES, compiled, stored
 
 from . import doors
 from .arrays import put, start
 from .codec import Codec
 from .context import Kernels
-from .kernels_host import SIGNATURE
 from .memory import at32, at64, floats, inline
 from .selection import kept, select, value
 
@@ -71,7 +70,7 @@ class TopK(Codec):
 def _kernels(ratio: float, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         k = kept(ratio, count)
-        x = _stored(code, a, count)
+        x = stored(code, a, count)
         chosen = np.empty(k, np.int64)
         select(code, x, k, chosen)
         narrow, wide, values = _parts(out, k, count)
@@ -82,7 +81,7 @@ def _kernels(ratio: float, code: int) -> Kernels:
                 wide[j] = chosen[j]
             values[j] = value(code, x[chosen[j]])
 
-    return Kernels(_compiled(encode, SIGNATURE), _decoder(ratio, code, 0), _decoder(ratio, code, 1))
+    return Kernels(compiled(encode), _decoder(ratio, code, 0), _decoder(ratio, code, 1))
 
 
 def _decoder(ratio: float, code: int, adding: int) -> Any:
@@ -95,7 +94,7 @@ def _decoder(ratio: float, code: int, adding: int) -> Any:
             if 0 <= i < count:  # a message that was damaged writes nothing elsewhere
                 put(code, y, i, values[j])
 
-    return _compiled(decode, SIGNATURE)
+    return compiled(decode)
 
 
 @inline

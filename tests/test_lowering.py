@@ -12,8 +12,8 @@ import pytest
 
 from allreduce.algorithms import TABLE, parse, supporting
 from allreduce.execute import lowering, reductions
+from allreduce.execute.elements import BFLOAT16
 from allreduce.execute.plan import Order, lower
-from allreduce.execute.reductions import BFLOAT16
 from allreduce.execute.table import CALL, COLUMNS, COPY, HEAD, PLAIN, RECV, SEND, WAIT
 
 I64 = np.dtype("q")

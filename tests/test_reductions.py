@@ -7,7 +7,8 @@ import pytest
 from numba import njit
 
 from allreduce.execute import half, reductions
-from allreduce.execute.reductions import BFLOAT16, CODES, LONG, OPS, allowed_ops, cast, check, divide, reduction
+from allreduce.execute.elements import BFLOAT16, CODES, LONG, OPS
+from allreduce.execute.reductions import allowed_ops, cast, check, divide, reduction
 
 DTYPES = CODES + LONG
 HALF = (np.dtype(np.float16), BFLOAT16)

@@ -12,9 +12,10 @@ result and the losses of all ranks add up to the inputs.
 from collections.abc import Sequence
 
 from ..schedules import Recv, Schedule, Send, Step
+from .elements import Kernel
 from .inside import Node
 from .lowering import Term, Vector
-from .reductions import Kernel, shortfall
+from .reductions import shortfall
 from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
 from .wire import STREAM, Strip, Wire
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..schedules import Recv, Schedule, Send, Step, share, sums
 from . import reductions
+from .elements import Kernel
 from .layout import AREA, AREAS, LONG, area_bytes
 from .lowering import Vector
-from .reductions import Kernel
 from .table import LINE, PEERS, Region, Table, aligned
 
 __all__ = ["MOST_BLOCKS", "Node"]

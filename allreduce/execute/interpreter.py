@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from .elements import Kernel
 from .loop import AGAIN, DONE, SLICE
-from .reductions import Kernel
 from .table import CALL, COPY, HEAD, RECV, SEND, WAIT
 
 __all__ = ["HostMemory", "Interpreter"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..schedules import Recv, Schedule, Send, Step, cut, ranges, sums
-from .reductions import Kernel
+from .elements import Kernel
 from .table import RECV, SEND, Posted, Region, Table
 
 __all__ = ["PACK", "SEGMENT", "Vector"]

@@ -14,9 +14,9 @@ from ..algorithms import TABLE, halves
 from ..schedules import Schedule, mirror, owned, share
 from . import reductions
 from .coded import Coded, speakers
+from .elements import Kernel
 from .inside import Node
 from .lowering import Vector
-from .reductions import Kernel
 from .table import PLAIN, RECVBUF, SENDBUF, Region, Table
 from .wire import Wire
 

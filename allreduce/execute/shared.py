@@ -15,10 +15,10 @@ from typing import NamedTuple
 from ..algorithms import halves
 from ..schedules import Recv, Schedule, Send, pipelined, relabel, share, sums, then
 from . import reductions
+from .elements import Kernel
 from .layout import AREA, AREAS, LONG, SLOT, area_bytes
 from .lowering import Vector
 from .plan import Order
-from .reductions import Kernel
 from .table import AGREE, AWAIT, END, HELLO, LINE, NOWHERE, ONCE, PEERS, RECVBUF, SENDBUF, Region, Table, aligned
 
 __all__ = ["ONE_SHOT", "ONE_SLOT", "SMALL", "lower_shared"]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..schedules import ranges
-from .reductions import Kernel
+from .elements import Kernel
 
 __all__ = [
     "AGREE",

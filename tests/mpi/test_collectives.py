@@ -41,8 +41,9 @@ import allreduce
 from allreduce.algorithms import TABLE
 from allreduce.choice import choose
 from allreduce.engine import engine_of
+from allreduce.execute.elements import BFLOAT16, LONG
 from allreduce.execute.mpi_abi import library
-from allreduce.execute.reductions import BFLOAT16, LONG, allowed_ops
+from allreduce.execute.reductions import allowed_ops
 
 pytestmark = pytest.mark.mpi
 

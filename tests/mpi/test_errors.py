@@ -11,7 +11,7 @@ from witness import RANK, SIZE, WORLD, everyone_has
 
 import allreduce
 from allreduce.algorithms import parse
-from allreduce.execute.reductions import BFLOAT16
+from allreduce.execute.elements import BFLOAT16
 
 pytestmark = pytest.mark.mpi
 

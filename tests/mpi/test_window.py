@@ -12,9 +12,10 @@ import pytest
 from mpi4py import MPI
 
 import allreduce
+from allreduce.execute.elements import CODES
 from allreduce.execute.layout import AREA
 from allreduce.execute.loop import STALE
-from allreduce.execute.reductions import CODES, allowed_ops
+from allreduce.execute.reductions import allowed_ops
 from allreduce.execute.shared import ONE_SHOT, ONE_SLOT
 from allreduce.execute.table import SINGLE, STREAMING
 

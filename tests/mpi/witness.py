@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 from mpi4py import MPI
 
-from allreduce.execute.reductions import BFLOAT16, CODES, LONG
+from allreduce.execute.elements import BFLOAT16, CODES, LONG
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
