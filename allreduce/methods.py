@@ -73,8 +73,13 @@ def reduce_by(
         return engine.blocking("allreduce", x, x, **wishes)
 
     step = counted(method, key) if getattr(method, "warmup", 0) else channel.counters[0] % MOST_OPERATIONS * OPERATION
-    total = method.reduce(send, allreduce, key, Context(int(step), 0, channel.rank, channel.size))
-    recv[...] = total / channel.size if op == "avg" else total
+    room = recv if recv.shape == send.shape else None
+    total = method.reduce(send, allreduce, key, Context(int(step), 0, channel.rank, channel.size), room)
+    if op == "avg":
+        total = np.divide(total, channel.size, out=total if total is recv else None)
+    if total is not recv:
+        order: Any = "C" if send.flags.c_contiguous else "F"
+        recv.reshape(-1, order="A")[...] = total.reshape(-1, order=order)
     return result
 
 

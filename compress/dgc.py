@@ -53,7 +53,9 @@ class DGC(Method):
         doors.whole(self, "warmup")
         check(self.codec, self.warmup)
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         codec, dtype = warmed(self.codec, self.warmup, at.step), working(x)
         velocity, residual = (self.recall(key, part, x.shape) for part in ("velocity", "residual"))
         if velocity is None or residual is None:

@@ -49,7 +49,9 @@ class Differences(Method):
     def __post_init__(self) -> None:
         doors.share(self, "alpha")
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         dtype = working(x)
         own, total = (self.recall(key, part, x.shape) for part in ("own", "total"))
         if own is None or total is None:

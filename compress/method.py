@@ -3,12 +3,15 @@
 from typing import Any, Protocol
 
 import numpy as np
+from numba import njit
+
+from allreduce.execute.cache import keep
 
 from .codec import START, Codec
 from .context import Context
 from .table import config
 
-__all__ = ["AllReduce", "Method"]
+__all__ = ["AllReduce", "Method", "finite", "working"]
 
 
 class AllReduce(Protocol):
@@ -49,7 +52,9 @@ class Method:
 
     memory: dict[str, dict[str, np.ndarray]]
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         """The sum of x over the ranks, or nearly; the same bits on all of them. x is left as it is.
 
         Parameters
@@ -60,6 +65,8 @@ class Method:
             A stable name of the tensor.
         at : Context
             Step, rank and number of ranks.
+        out : ndarray, optional
+            Room of the shape of x that the method may use, and return; it may be x, which is then not left as it is.
         """
         raise NotImplementedError
 
@@ -76,10 +83,12 @@ class Method:
             raise ValueError(f"{part} of {key!r} has shape {kept.shape}, not {shape}; reset({key!r}) to forget it")
         return kept
 
-    def remember(self, key: str, **parts: np.ndarray) -> None:
+    def remember(self, key: str, **parts: np.ndarray) -> bool:
         """Keep parts of a tensor for the next step; unless one is not finite, which would never leave the memory."""
-        if all(np.isfinite(part).all() for part in parts.values()):
+        good = all(finite(part.reshape(-1)) for part in parts.values())
+        if good:
             self.memory.setdefault(key, {}).update(parts)
+        return good
 
     def reset(self, key: str | None = None) -> None:
         """Forget a tensor, or all."""
@@ -110,3 +119,13 @@ class Method:
 def working(x: np.ndarray) -> np.dtype:
     """The dtype in which a tensor is remembered: float32, or float64 for that."""
     return np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+
+
+@keep
+@njit(nogil=True)
+def finite(x: Any) -> bool:
+    """Whether all are finite numbers: in one pass, and without an array of truths."""
+    good = True
+    for i in range(x.size):
+        good &= x[i] - x[i] == 0
+    return good

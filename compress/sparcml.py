@@ -43,7 +43,9 @@ class SparCML(ErrorFeedback):
     array([4., 9., 8., 3.], dtype=float32)
     """
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
         sent = codec.decode(codec.encode(values, at=at), np.empty(x.shape, x.dtype))
         self.remember(key, residual=values - sent)

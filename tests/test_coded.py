@@ -31,7 +31,8 @@ class CodedPlayer(Player):
             name, message = kernel.call.__name__, HEAD + message
         if kernel == shortfall(dtype):
             return values, values, values
-        sizes = {"encode": (message, values, 0), "decode": (values, message, 0), "add": (values, values, message)}
+        sizes = {"encode": (message, values, 0), "decode": (values, message, 0)}
+        sizes |= {name: (values, values, message) for name in ("add", "lose")}
         return sizes[name] if name else super().sizes(kernel, count)
 
 

@@ -66,7 +66,7 @@ class Coded(Travelling):
     ) -> None:
         super().__init__(table, rank, count, itemsize, len(wire.firsts) - 1, source, work, kernel)
         self.wire, self.speakers, self.lost = wire, speakers, lost
-        if lost is not None:
+        if lost is not None and wire.kernels.lose is None:
             longest = max((strip.length for strip in wire.strips(range(self.blocks))), default=0)
             self.again = table.keep(longest * itemsize)
         self.boxes: dict[tuple[range, ...], Region] = {}  # what is encoded in this step, and where
@@ -110,9 +110,15 @@ class Coded(Travelling):
         first = Region(PLAIN, strip.first)
         self.table.apply(self.wire.kernels.encode, message.after(strip.start), values, first, strip.length, number)
         if self.lost is not None and self.speakers[step] == self.rank:
+            self.lose(self.lost.after(strip.first * self.itemsize), values, message, strip)
+
+    def lose(self, lost: Region, values: Region, message: Region, strip: Strip) -> None:
+        """Add what a message lacks of its values to what was lost."""
+        if self.wire.kernels.lose is not None:
+            self.table.apply(self.wire.kernels.lose, lost, values, message.after(strip.start), strip.length)
+        else:
             self.decode(self.again, message, strip)
-            kernel, lost = shortfall(self.wire.dtype), self.lost.after(strip.first * self.itemsize)
-            self.table.apply(kernel, lost, values, self.again, strip.length)
+            self.table.apply(shortfall(self.wire.dtype), lost, values, self.again, strip.length)
 
     def decode(self, out: Region, message: Region, strip: Strip, to: Region | None = None) -> None:
         """Write what a message decodes to, or the sum of it and other values."""
