@@ -66,6 +66,8 @@ class Engine:
         operation = plan.operation()
         operation.start(arrays)
         finish(operation)
+        if wishes.get("lost") and plan.order.codec is None:  # it did not pay, and nothing was lost
+            arrays[0].fill(0)
         return result
 
     def native(
@@ -161,8 +163,7 @@ class Engine:
         if algorithm == "auto" and codec is not None:
             place = self.prices.place
             algorithm, codec = (NODE, None) if here else place(collective, codec, wide or dtype, count, lost)
-        if codec is None and lost:  # nothing will be
-            send, lost = recv, False
+        lost = lost and codec is not None
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
         if ordered and root:

@@ -64,12 +64,13 @@ def reduce_by(
         x: np.ndarray,
         op: str = "sum",
         codec: Codec | None = None,
-        lost: np.ndarray | None = None,
+        out: np.ndarray | None = None,
+        lost: bool = False,
         prefer: str = "auto",
     ) -> np.ndarray:
         wishes: dict[str, Any] = {"op": op, "algorithm": prefer if algorithm == "auto" else algorithm, "codec": codec}
-        if lost is not None:
-            return engine.blocking("allreduce", lost, x, lost=True, **wishes)
+        if lost:
+            return engine.blocking("allreduce", x, np.empty_like(x) if out is None else out, lost=True, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)
 
     step = counted(method, key) if getattr(method, "warmup", 0) else channel.counters[0] % MOST_OPERATIONS * OPERATION

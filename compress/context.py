@@ -43,11 +43,11 @@ class Kernels(NamedTuple):
         out = values of the message at a.
     add : Kernel
         out = values at a + values of the message at b; out may be a.
-    lose : Kernel, optional
-        out += values at a - values of the message at b, where there is a shorter way than by decoding.
+    rest : Kernel, optional
+        out = values at a - values of the message at b; out may be a. Where there is a shorter way than by decoding.
     """
 
     encode: "Kernel"
     decode: "Kernel"
     add: "Kernel"
-    lose: "Kernel | None" = None
+    rest: "Kernel | None" = None

@@ -61,7 +61,7 @@ class ErrorFeedback(Method):
 
     def residual(self, key: str) -> np.ndarray:
         """What of a tensor was lost on this rank, and is still to be sent."""
-        return self.memory[key]["residual"]
+        return self.memory[key]["residual"].copy()
 
 
 def reduce_with(
@@ -79,15 +79,13 @@ def reduce_with(
     The residual before and that after lie in two arrays, used in turn: `method.spare` has the other one, by key.
     If the sum is rounded to half precision, rank 0 answers for that.
     """
-    values = wanted(method, x, key, out)
-    lost = room(method.spare.pop(key, None), values.shape, values.dtype)
-    lost.fill(0)
-    total = allreduce(values, codec=codec, lost=lost, prefer=prefer)
+    values = wanted(method, x, key, method.spare.pop(key, None))
+    total = allreduce(values, codec=codec, out=room(out, x.shape, values.dtype), lost=True, prefer=prefer)
     result = total.astype(x.dtype, copy=False)
     if result.dtype != total.dtype and at.rank == 0:
-        lost += total - result
+        values += total - result
     before = method.recall(key, "residual", x.shape)
-    method.spare[key] = before if method.remember(key, residual=lost) else lost
+    method.spare[key] = before if method.remember(key, residual=values) else values
     return result
 
 

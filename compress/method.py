@@ -22,9 +22,11 @@ class AllReduce(Protocol):
     x : ndarray
     op : str
     codec : Codec, optional
-    lost : ndarray, optional
-        Of the shape and dtype of x: to it is added what the encodings of this rank lose, of its own values, of partial
-        and of finished sums. Result and losses of all ranks add up to the inputs.
+    out : ndarray, optional
+        Of the shape and dtype of x, and other memory: where the result goes if losses are asked for.
+    lost : bool
+        Leave in x what the encodings of this rank lose, of its own values, of partial and of finished sums. Result and
+        losses of all ranks add up to the inputs.
     prefer : str
         The algorithm, if the user left the choice.
     """
@@ -34,7 +36,8 @@ class AllReduce(Protocol):
         x: np.ndarray,
         op: str = "sum",
         codec: Codec | None = None,
-        lost: np.ndarray | None = None,
+        out: np.ndarray | None = None,
+        lost: bool = False,
         prefer: str = "auto",
     ) -> np.ndarray: ...
 

@@ -203,14 +203,17 @@ def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "") -> list
             x: np.ndarray,
             op: str = "sum",
             codec: Codec | None = None,
-            lost: np.ndarray | None = None,
+            out: np.ndarray | None = None,
+            lost: bool = False,
             prefer: str = "auto",
         ) -> np.ndarray:
-            given[rank], losts[rank] = x, lost
+            given[rank], losts[rank] = x, np.zeros_like(x)
             if barrier.wait() == 0:
                 chosen = algorithm or prefer.replace("auto", "one_shot")
-                totals[:] = simulate(chosen, given, codec, 0, ops[op], None if lost is None else losts)
+                totals[:] = simulate(chosen, given, codec, 0, ops[op], losts)
             barrier.wait()
+            if lost:
+                x[...] = losts[rank]
             return totals[rank].copy()
 
         try:

@@ -79,19 +79,14 @@ def _kernels(ratio: float, code: int) -> Kernels:
                 at64(out, k)[j] = chosen[j]
             values[j] = value(code, x[chosen[j]])
 
-    def lose(out: int, a: int, b: int, count: int, step: int) -> None:
-        k, x, y = kept(ratio, count), stored(code, a, count), stored(code, out, count)
-        before, values = np.empty_like(y[:k]), _values(b, k, count)
-        for j in range(k):
-            before[j] = y[_index(b, j, k, count)]
-        for i in range(count):
-            y[i] = narrow(code, widen(code, y[i]) + widen(code, x[i]))
+    def rest(out: int, a: int, b: int, count: int, step: int) -> None:
+        k, y = kept(ratio, count), start(1, code, out, a, count)
+        values = _values(b, k, count)
         for j in range(k):
             i = _index(b, j, k, count)
-            rest = widen(code, x[i]) - widen(code, rounded(code, values[j]))
-            y[i] = narrow(code, widen(code, before[j]) + rest)
+            y[i] = narrow(code, widen(code, y[i]) - widen(code, rounded(code, values[j])))
 
-    return Kernels(compiled(encode), _decoder(ratio, code, 0), _decoder(ratio, code, 1), compiled(lose))
+    return Kernels(compiled(encode), _decoder(ratio, code, 0), _decoder(ratio, code, 1), compiled(rest))
 
 
 def _decoder(ratio: float, code: int, adding: int) -> Any:

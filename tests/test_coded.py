@@ -11,7 +11,7 @@ from test_lowering import Player, order_of, play, shortened
 import compress
 from allreduce.algorithms import TABLE, supporting
 from allreduce.execute.plan import lower
-from allreduce.execute.reductions import shortfall
+from allreduce.execute.reductions import difference, zeros
 from allreduce.execute.table import CALL, HEAD, RECV, SEND, WAIT
 from compress.simulate import simulate as played
 
@@ -29,10 +29,10 @@ class CodedPlayer(Player):
             name = next((name for name, known in fields.items() if known == kernel), None)
         else:
             name, message = kernel.call.__name__, HEAD + message
-        if kernel == shortfall(dtype):
-            return values, values, values
+        if kernel in (difference(dtype), zeros(dtype)):
+            return values, *((values, values) if kernel == difference(dtype) else (0, 0))
         sizes = {"encode": (message, values, 0), "decode": (values, message, 0)}
-        sizes |= {name: (values, values, message) for name in ("add", "lose")}
+        sizes |= {name: (values, values, message) for name in ("add", "rest")}
         return sizes[name] if name else super().sizes(kernel, count)
 
 
@@ -98,17 +98,17 @@ def test_the_simulator_of_the_benchmark_keeps_the_same_rules(name):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_losses_are_those_of_the_simulator(name):
-    """Added to what is in sendbuf, while the sum is made in place; with the result they add up to the inputs."""
+    """They are left in sendbuf; with the result they add up to the inputs."""
     for size, codec in product(range(1, 9), (*CODECS, "sparse")):
         codec, values = compress.get(codec), data(size, 203)
-        losts, sums = [np.ones(203, F) for _ in values], [row.copy() for row in values]
+        losts, sums = [row.copy() for row in values], [np.ones(203, F) for _ in values]
         order = order_of(name, size, 203, dtype=F, codec=codec, lost=True)
         play(order, losts, sums, player=CodedPlayer)
-        wanted = [np.ones(203, F) for _ in values]
+        wanted = [np.zeros(203, F) for _ in values]
         results = played(name, values, codec, lost=wanted)
         assert all(a.tobytes() == b.tobytes() for a, b in zip(sums, results)), f"{name} {codec}: {size} ranks"
         assert all(a.tobytes() == b.tobytes() for a, b in zip(losts, wanted)), f"{name} {codec}: {size} ranks"
-        assert np.allclose(sums[0] + np.sum(losts, axis=0) - size, values.sum(axis=0), atol=1e-5)
+        assert np.allclose(sums[0] + np.sum(losts, axis=0), values.sum(axis=0), atol=1e-5)
 
 
 def test_half_precision_is_summed_in_float32_if_asked_for():

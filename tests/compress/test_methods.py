@@ -18,13 +18,13 @@ CODECS = [
 ]  # fmt: skip
 
 
-def alone(x, op="sum", codec=None, lost=None, prefer="auto"):
+def alone(x, op="sum", codec=None, out=None, lost=False, prefer="auto"):
     """Of a rank that sends to itself."""
     if codec is None:
         return x
     sent = codec.decode(codec.encode(x), np.empty_like(x))
-    if lost is not None:
-        lost += x - sent
+    if lost:
+        x -= sent
     return sent
 
 
