@@ -47,6 +47,9 @@ HEAD = (
     "  algbw(GB/s)  busbw(GB/s)  model(us)  /native  #wrong"
 )
 
+#: Measured beside ours.
+OTHERS = ("native", "copy", "gloo")
+
 
 def text(row: Row) -> str:
     """One line under HEAD."""
@@ -134,7 +137,7 @@ class Report:
             return
         print("\n# best of ours per size\n" + HEAD)
         for nbytes in sorted({row.nbytes for row in self.all}):
-            ours = [r for r in self.all if r.nbytes == nbytes and r.algorithm not in ("native", "copy") and not r.codec]
+            ours = [r for r in self.all if r.nbytes == nbytes and r.algorithm not in OTHERS and not r.codec]
             if ours:
                 print(text(min(ours, key=lambda row: row.median)))
         wrong = sum(row.wrong for row in self.all)
