@@ -205,12 +205,13 @@ class Engine:
         return () if self.channel.together else self.nodes
 
     def explain(self, sendbuf: Any, codec: Any) -> str:
-        """What "auto" does with an array and a codec, and why."""
+        """What "auto" does with an array, and with a codec why."""
         send = as_array(sendbuf, "sendbuf")
+        here = self.together and send.dtype in CODES
         if codec is None:
-            raise ValueError("explain compares with a codec, such as codec='int8', not None")
-        codec = as_codec(codec, send.dtype, "sum")
-        return self.prices.explain(send, codec, self.together and send.dtype in CODES)
+            name, _ = self.algorithm("auto", "allreduce", send.nbytes, False, here, {})
+            return f"{send.size} x {send.dtype} on {self.channel.size} ranks\nauto takes       {name}"
+        return self.prices.explain(send, as_codec(codec, send.dtype, "sum"), here)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""
