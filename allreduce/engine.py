@@ -211,7 +211,8 @@ class Engine:
         if codec is None:
             name, _ = self.algorithm("auto", "allreduce", send.nbytes, False, here, {})
             return f"{send.size} x {send.dtype} on {self.channel.size} ranks\nauto takes       {name}"
-        return self.prices.explain(send, as_codec(codec, send.dtype, "sum"), here)
+        codec = as_codec(codec, send.dtype, "sum")
+        return self.prices.explain(send, codec, here)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""
