@@ -1,6 +1,7 @@
 """The benchmark's arithmetic, without a launcher."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -133,6 +134,12 @@ def test_the_table_of_codecs(capsys):
     assert all(len(line.split()) == 2 + 2 for line in lines if line.startswith("thc"))
     rows = np.arange(6.0).reshape(2, 3)
     assert [row.tolist() for row in inputs(rows, 3)] == [[0, 1, 2], [3, 4, 5], [2, 0, 1]]
+
+
+def test_what_is_not_installed_is_said_in_one_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert main(["codecs", "lossless", "--data", "--ranks", "2", "--count", "100"]) == 2
+    assert capsys.readouterr().err == "bench: the codec lossless needs zstandard: pip install zstandard\n"
 
 
 def test_what_pays_is_bytes_saved_over_time():
