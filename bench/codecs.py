@@ -80,7 +80,7 @@ class Table:
 
     def show(self) -> None:
         """Print a table per set of values."""
-        placements = [*SCHEDULES, "homomorphic"]
+        placements = [*SCHEDULES, "method"]
         print("# squared error of the sum over its squares (vNMSE), by schedule and number of ranks")
         print("# bits: per value, everything counted, of methods at the most ranks")
         print("# bound: if every value was off by all that the codec allows; once: one encoding")
@@ -103,7 +103,7 @@ class Table:
             arrays = inputs(rows, self.ranks[-1])
             _, given = run(len(arrays), lambda rank, reduce: first(text, arrays, rank, reduce), "direct")[0]
             head = f"{made!s:24}{8 * given / arrays[0].size:7.2f}{'':18}"
-            errors["homomorphic"] = {p: vnmse(text, "direct", inputs(rows, p)) for p in self.ranks}
+            errors["method"] = {p: vnmse(text, "direct", inputs(rows, p)) for p in self.ranks}
         else:
             x = rows[0]
             message = made.encode(x)
@@ -117,5 +117,5 @@ class Table:
 
     def cells(self, errors: dict[str, dict[int, float]]) -> str:
         """Errors by placement and number of ranks, where there are any."""
-        found = [[errors.get(k, {}).get(p) for p in self.ranks] for k in (*SCHEDULES, "homomorphic")]
+        found = [[errors.get(k, {}).get(p) for p in self.ranks] for k in (*SCHEDULES, "method")]
         return "".join("  " + "".join(" " * 8 if e is None else f"{e:8.1e}" for e in row) for row in found).rstrip()
