@@ -179,7 +179,7 @@ def empty_shared(shape: Any, dtype: Any = float, comm: MPI.Intracomm | None = No
     Raises
     ------
     ValueError
-        Ranks on different nodes.
+        Ranks on different nodes; a negative length.
     """
     return engine_of(comm).empty_shared(shape, dtype)
 

@@ -106,6 +106,8 @@ class Engine:
         self.channel.check()
         dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
         shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+        if any(length < 0 for length in shape):
+            raise ValueError(f"shape must hold no negative length, not {shape}")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return np.frombuffer(self.channel.window.share(nbytes), np.uint8).view(dtype).reshape(shape)
 
