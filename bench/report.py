@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-__all__ = ["Report", "Row"]
+__all__ = ["BASELINES", "Report", "Row"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ HEAD = (
 )
 
 #: Measured beside ours.
-OTHERS = ("native", "copy", "gloo")
+BASELINES = ("native", "copy", "gloo")
 
 
 def text(row: Row) -> str:
@@ -137,7 +137,7 @@ class Report:
             return
         print("\n# best of ours per size\n" + HEAD)
         for nbytes in sorted({row.nbytes for row in self.all}):
-            ours = [r for r in self.all if r.nbytes == nbytes and r.algorithm not in OTHERS and not r.codec]
+            ours = [r for r in self.all if r.nbytes == nbytes and r.algorithm not in BASELINES and not r.codec]
             if ours:
                 print(text(min(ours, key=lambda row: row.median)))
         wrong = sum(row.wrong for row in self.all)
