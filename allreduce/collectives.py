@@ -179,7 +179,7 @@ def empty_shared(shape: Any, dtype: Any = float, comm: MPI.Intracomm | None = No
     Raises
     ------
     ValueError
-        Ranks on different nodes.
+        Ranks on different nodes; a negative length.
     """
     return engine_of(comm).empty_shared(shape, dtype)
 
@@ -192,10 +192,10 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     return engine_of(comm).blocking("bcast", buf, None, algorithm=algorithm, root=root)
 
 
-def explain(sendbuf: Any, *, codec: Any, comm: MPI.Intracomm | None = None) -> str:
-    """Say what ``algorithm="auto"`` does with an array and a codec, and why; collective.
+def explain(sendbuf: Any, *, codec: Any = None, comm: MPI.Intracomm | None = None) -> str:
+    """Say which algorithm ``algorithm="auto"`` takes for an array and, with a codec, why; collective.
 
-    It takes the codec if that is the faster way by what messages and the codec cost here, both measured once per
+    It takes a codec if that is the faster way by what messages and the codec cost here, both measured once per
     communicator, and none where all ranks share memory. An algorithm that is named takes the codec in any case.
 
     Parameters are those of `allreduce`; `codec` is no method.
@@ -203,7 +203,7 @@ def explain(sendbuf: Any, *, codec: Any, comm: MPI.Intracomm | None = None) -> s
     Returns
     -------
     str
-        Lines: the link, the price without and with the codec, and what is taken.
+        Lines; the last says what is taken. With a codec: the link, and the price without and with it.
     """
     return engine_of(comm).explain(sendbuf, codec)
 

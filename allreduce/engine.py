@@ -108,6 +108,8 @@ class Engine:
         self.channel.check()
         dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
         shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+        if any(length < 0 for length in shape):
+            raise ValueError(f"shape must hold no negative length, not {shape}")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return np.frombuffer(self.channel.window.share(nbytes), np.uint8).view(dtype).reshape(shape)
 
@@ -206,12 +208,14 @@ class Engine:
         return () if self.channel.together else self.nodes
 
     def explain(self, sendbuf: Any, codec: Any) -> str:
-        """What "auto" does with an array and a codec, and why."""
+        """What "auto" does with an array, and with a codec why."""
         send = as_array(sendbuf, "sendbuf")
+        here = self.together and send.dtype in CODES
         if codec is None:
-            raise ValueError("explain compares with a codec, such as codec='int8', not None")
+            name, _ = self.algorithm("auto", "allreduce", send.nbytes, False, here, {})
+            return f"{send.size} x {send.dtype} on {self.channel.size} ranks\nauto takes       {name}"
         codec = as_codec(codec, send.dtype, "sum")
-        return self.prices.explain(send, codec, self.together and send.dtype in CODES)
+        return self.prices.explain(send, codec, here)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""

@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = COMMANDS[wishes.pop("command")]
     try:
         return command(wishes)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         if rank() == 0:
             print(f"bench: {error}", file=sys.stderr)
         return 2

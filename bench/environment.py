@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +25,13 @@ from allreduce.execute.table import SINGLE, STREAMING
 
 __all__ = ["describe", "environment"]
 
-PREFIXES = ("OMPI_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_", "SLURM_")
+USERS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_", "ALLREDUCE_")
+#: What Open MPI and Intel MPI set for every rank.
+LAUNCHERS = (
+    "OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs",
+    "I_MPI_INFO_", "I_MPI_INTERNAL_", "I_MPI_HYDRA_TOPOLIB", "I_MPI_HYDRA_UUID", "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING",
+    "I_MPI_BIND_WIN_ALLOCATE", "I_MPI_RETURN_WIN_MEM_NUMA", "FI_PROVIDER_PATH",
+)  # fmt: skip
 
 
 def environment(comm: MPI.Intracomm) -> dict[str, Any]:
@@ -49,8 +56,13 @@ def environment(comm: MPI.Intracomm) -> dict[str, Any]:
         "numba": numba.__version__,
         "torch": _version("torch"),
         "revision": _revision(),
-        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES)},
+        "variables": settings(os.environ),
     }
+
+
+def settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that a user has set."""
+    return {k: v for k, v in sorted(variables.items()) if k.startswith(USERS) and not k.startswith(LAUNCHERS)}
 
 
 def _version(package: str) -> str | None:

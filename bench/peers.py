@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .report import BASELINES
+
 __all__ = ["table"]
 
 
@@ -23,11 +25,13 @@ def table(paths: Iterable[Path]) -> str:
         rows = [r for r in records if r["record"] == "row"]
         times = {(r["nbytes"], r["algorithm"]): r["median"] for r in rows}
         for row in rows:
-            for base in ("native", "gloo", "copy"):
+            for base in BASELINES:
                 if row["algorithm"] == "node" and (row["nbytes"], base) in times:
                     value = row["ratio"] if base == "native" else row["median"] / times[row["nbytes"], base]
                     key = _column(base, facts), row["nbytes"], facts["rewrite"]
                     ratios.setdefault(key, []).append(value)
+    if not ratios:
+        raise ValueError("no file has rows of node beside native, gloo or copy; scripts/peers makes such")
     return _markdown(ratios, machines)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-__all__ = ["Report", "Row"]
+__all__ = ["BASELINES", "Report", "Row"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ HEAD = (
     "  size(B)  algorithm                codec            calls    time(us)      95% interval        p99"
     "  algbw(GB/s)  busbw(GB/s)  model(us)  /native  #wrong"
 )
+
+#: Measured beside ours.
+BASELINES = ("native", "copy", "gloo")
 
 
 def text(row: Row) -> str:
@@ -134,7 +137,7 @@ class Report:
             return
         print("\n# best of ours per size\n" + HEAD)
         for nbytes in sorted({row.nbytes for row in self.all}):
-            ours = [r for r in self.all if r.nbytes == nbytes and r.algorithm not in ("native", "copy") and not r.codec]
+            ours = [r for r in self.all if r.nbytes == nbytes and r.algorithm not in BASELINES and not r.codec]
             if ours:
                 print(text(min(ours, key=lambda row: row.median)))
         wrong = sum(row.wrong for row in self.all)

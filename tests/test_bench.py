@@ -1,6 +1,7 @@
 """The benchmark's arithmetic, without a launcher."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from allreduce.algorithms import TABLE
 from bench.__main__ import main, size
 from bench.codec_speed import measure
 from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
+from bench.environment import settings
 from bench.inputs import Case, exact, lossy, real
 from bench.peers import table
 from bench.statistics import fit, summarize
@@ -88,6 +90,12 @@ def test_sizes_of_a_sweep():
         Sweep(4, 8, 2, ["rign"], "float32", "sum").names(4)
 
 
+def test_the_environment_is_what_a_user_has_set():
+    set_by_user = {"OMPI_MCA_pml": "ob1", "I_MPI_PIN": "off", "UCX_TLS": "tcp"}
+    invented = ("OMPI_COMM_WORLD_RANK", "OMPI_MCA_num_procs", "I_MPI_INFO_NP", "I_MPI_PIN_INFO", "PMI_RANK", "HOME")
+    assert settings(set_by_user | dict.fromkeys(invented, "1")) == set_by_user
+
+
 def test_the_table_of_peers(tmp_path, capsys):
     facts = {"mpi": "An MPI 1.0", "processor": "A CPU", "cores": 2, "kernel": "6", "ranks": 2, "buffers": "private"}
     facts["torch"] = "2.0"
@@ -99,6 +107,9 @@ def test_the_table_of_peers(tmp_path, capsys):
     assert "| 64 | 0.50 / 0.50 | 0.10 / 0.10 | 2.00 / 2.00 |" in table(tmp_path.glob("*.jsonl"))
     assert main(["peers", *map(str, tmp_path.glob("*.jsonl"))]) == 0
     assert "An MPI 1.0" in capsys.readouterr().out
+    (tmp_path / "False.jsonl").write_text(json.dumps(records[0]))
+    with pytest.raises(ValueError, match="no file has rows of node"):
+        table([tmp_path / "False.jsonl"])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -118,11 +129,17 @@ def test_a_shared_grid_errs_alike_in_every_schedule():
 def test_the_table_of_codecs(capsys):
     Table(["int8", "thc", "feedback(sign)"], [2, 4], count=3000).show()
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("# ") for line in lines) == 3 * 4 + 1
+    assert sum(line.startswith("# ") for line in lines) == 3 + 4 + 1
     assert next(line for line in lines if line.startswith("int8")).split()[1] == "8.26"
     assert all(len(line.split()) == 2 + 2 for line in lines if line.startswith("thc"))
     rows = np.arange(6.0).reshape(2, 3)
     assert [row.tolist() for row in inputs(rows, 3)] == [[0, 1, 2], [3, 4, 5], [2, 0, 1]]
+
+
+def test_what_is_not_installed_is_said_in_one_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert main(["codecs", "lossless", "--data", "--ranks", "2", "--count", "100"]) == 2
+    assert capsys.readouterr().err == "bench: the codec lossless needs zstandard: pip install zstandard\n"
 
 
 def test_what_pays_is_bytes_saved_over_time():

@@ -212,13 +212,21 @@ def test_auto_takes_no_codec_in_shared_memory(comm):
         verdict.check("shared memory is faster" in allreduce.explain(data[RANK], codec="int8", comm=comm))
 
 
+def test_what_is_explained_is_taken(comm, distant):
+    with Verdict() as verdict:
+        for each, count in product((comm, distant), (7, 100_003)):
+            allreduce.allreduce(data := np.ones(count, F), comm=each)
+            taken = [order.algorithm for order in each.engine.channel.plans if order.count == count]
+            told = allreduce.explain(data, comm=each)
+            verdict.check(taken == [told.split()[-1]], (told, taken))
+
+
 def test_what_is_explained_was_measured(distant):
     told = allreduce.explain(rough(F, 1000)[RANK], codec="int8", comm=distant)
     with Verdict() as verdict:
         verdict.check(distant.engine.prices.link.alpha > 0 and distant.engine.prices.link.beta > 0, told)
         verdict.same(np.array(distant.engine.prices.link), "every rank has measured the same")
         for bad in (lambda: allreduce.explain(np.ones(3, int), codec="int8", comm=distant),
-                    lambda: allreduce.explain(np.ones(3), codec=None, comm=distant),
                     lambda: allreduce.explain(np.ones(3), codec="int9", comm=distant)):  # fmt: skip
             with pytest.raises((TypeError, ValueError), match="int"):
                 bad()
