@@ -47,7 +47,9 @@ def parser() -> argparse.ArgumentParser:
     add("--count", type=int, default=1 << 15, metavar="N", help="values of noise per rank (default 32768)")
     add("--data", nargs="*", type=Path, metavar="FILE.npy", help="gradients, a row per rank (default: tests/data)")
     add("--seed", type=int, default=0, help="of the noise (default 0)")
-    add("--speed", action="store_true", help="time encode, decode and decode + add on one core instead")
+    instead = codecs.add_mutually_exclusive_group()
+    instead.add_argument("--speed", action="store_true", help="time encode, decode and decode + add on one core")
+    instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
     add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
     return top
 
@@ -76,11 +78,15 @@ def peers(wishes: dict[str, Any]) -> int:
 
 
 def codecs(wishes: dict[str, Any]) -> int:
-    """Print what codecs lose, or how fast they are; needs no MPI."""
+    """Print what codecs lose, how fast they are, or what they gain; only the last needs MPI."""
     from .codecs import Table
 
     wishes["codecs"] = wishes["codecs"] or None
-    nbytes, fast = wishes.pop("bytes"), wishes.pop("speed")
+    nbytes, fast, wire = wishes.pop("bytes"), wishes.pop("speed"), wishes.pop("wire")
+    if wire:
+        from .codec_wire import over_links
+
+        return over_links(wishes["codecs"], nbytes)
     if fast:
         from .codec_speed import speeds
 
