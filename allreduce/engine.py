@@ -11,7 +11,7 @@ from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
 from .arguments import arrays
-from .buffers import Unsupported, as_array, as_codec, as_op, as_type, is_ordered
+from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
 from .choice import choose
 from .costs import segmented
 from .execute import loop
@@ -132,6 +132,7 @@ class Engine:
         root: int = 0,
         codec: Any = None,
         lost: bool = False,
+        prefer: str = "auto",
         alone: bool = False,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
@@ -145,7 +146,7 @@ class Engine:
         channel = self.channel
         channel.check()
         if algorithm == "native":
-            raise Unsupported("algorithm 'native' only runs blocking calls")
+            raise Unsupported("algorithm 'native' only runs blocking calls, and no codec")
         send, recv, result = arrays(collective, sendbuf, recvbuf, channel.rank, channel.size, root)
         dtype, count = send.dtype, max(send.size, recv.size)
         if collective in ("allgather", "bcast"):
@@ -159,8 +160,8 @@ class Engine:
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         if algorithm == "auto" and codec is not None:
-            place = self.prices.place
-            algorithm, codec = (NODE, None) if here else place(collective, codec, wide or dtype, count, lost)
+            asked = collective, codec, wide or dtype, count, lost, prefer
+            algorithm, codec = (NODE, None) if here else self.prices.place(*asked)
         if codec is None and lost:  # nothing will be
             send, lost = recv, False
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
@@ -203,14 +204,6 @@ class Engine:
     def sharing(self) -> tuple[tuple[int, ...], ...]:
         """Ranks that share a link; collective on first use."""
         return () if self.channel.together else self.nodes
-
-    def explain(self, sendbuf: Any, codec: Any) -> str:
-        """What "auto" does with an array and a codec, and why."""
-        send = as_array(sendbuf, "sendbuf")
-        if codec is None:
-            raise ValueError("explain compares with a codec, such as codec='int8', not None")
-        codec = as_codec(codec, send.dtype, "sum")
-        return self.prices.explain(send, codec, self.together and send.dtype in CODES)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""

@@ -67,7 +67,9 @@ def reduce_by(
         lost: np.ndarray | None = None,
         prefer: str = "auto",
     ) -> np.ndarray:
-        wishes: dict[str, Any] = {"op": op, "algorithm": prefer if algorithm == "auto" else algorithm, "codec": codec}
+        wishes: dict[str, Any] = {"op": op, "algorithm": algorithm}
+        if codec is not None:
+            wishes |= {"codec": codec, "prefer": prefer}
         if lost is not None:
             return engine.blocking("allreduce", lost, x, lost=True, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)
