@@ -7,7 +7,7 @@ import pytest
 
 import compress
 from allreduce.algorithms import TABLE, supporting
-from allreduce.choice import Coder, Link, choose_coded, ways
+from allreduce.choice import Choice, Coder, Link, choose_coded, pays, ways
 from allreduce.losses import loss_of
 from bench.codecs import EXPECTED, SCHEDULES
 from compress.simulate import simulate
@@ -93,6 +93,11 @@ def test_between_nodes_only_their_sums_are_encoded():
     coder = Coder(1e-12, 1e-12, 1e-12, 1.0, 0.01)
     (way,) = [w for w in ways("allreduce", 16, 10**6, compress.get("int8"), coder, nodes, SLOW) if w.name[:4] == "hier"]
     assert way.loss == loss_of("circulant", 4, 0.01)
+
+
+def test_what_saves_less_than_a_tenth_does_not_pay():
+    plain = Choice("ring", 1.0)
+    assert [pays(Choice("direct", seconds, 0.1), plain) for seconds in (0.9, 0.92, 1.0, 2.0)] == [True] + 3 * [False]
 
 
 def test_a_preferred_algorithm_is_the_only_way():

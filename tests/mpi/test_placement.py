@@ -59,6 +59,8 @@ def test_a_codec_is_taken_where_it_pays(distant, link):
             taken = link is SLOW and SIZE > 1 and codec != "sparse"  # which may be as long as what it encodes
             verdict.check(("it does not pay" in text) == (not taken), text)
             verdict.check(f" with {compress.get(codec)}: " in text or not taken, text)
+            last = [order for order in distant.engine.channel.plans if (order.dtype, order.count) == (F, count)][-1]
+            verdict.check(taken or f"{last.algorithm}, by messages, without" in text, last, text)
         ways = [(order.codec, order.algorithm) for order in encoded(distant)]
         verdict.check(len(ways) == (8 if link is SLOW and SIZE > 1 else 0), ways)
         for codec, algorithm in ways:
