@@ -10,6 +10,7 @@ from mpi4py import MPI
 import compress
 from compress.codec import Codec
 from compress.doors import DTYPES
+from compress.method import Method
 
 from .execute.elements import BFLOAT16, Kernel
 from .execute.reductions import check, python_kernel
@@ -159,9 +160,11 @@ def as_codec(codec: Any, dtype: np.dtype, op: Any) -> Codec | None:
     Raises
     ------
     TypeError, ValueError
-        Unknown, or not for the dtype or the operation.
+        Unknown, a method, or not for the dtype or the operation.
     """
     found = None if codec is None else compress.get(codec)
+    if isinstance(found, Method):
+        raise TypeError(f"codec {found} has a memory and makes several all-reduces; only allreduce(..., key=) takes it")
     if found is not None:
         if not isinstance(found, Codec):
             raise TypeError(f"codec must be text such as 'int4:block=32', or a codec, not {codec!r}")

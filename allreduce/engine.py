@@ -11,7 +11,7 @@ from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
 from .arguments import arrays
-from .buffers import Unsupported, as_array, as_codec, as_op, as_type, is_ordered
+from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
 from .choice import choose
 from .costs import segmented
 from .execute import loop
@@ -136,6 +136,7 @@ class Engine:
         root: int = 0,
         codec: Any = None,
         lost: bool = False,
+        prefer: str = "auto",
         alone: bool = False,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
@@ -149,7 +150,7 @@ class Engine:
         channel = self.channel
         channel.check()
         if algorithm == "native":
-            raise Unsupported("algorithm 'native' only runs blocking calls")
+            raise Unsupported("algorithm 'native' only runs blocking calls, and no codec")
         send, recv, result = arrays(collective, sendbuf, recvbuf, channel.rank, channel.size, root)
         dtype, count = send.dtype, max(send.size, recv.size)
         if collective in ("allgather", "bcast"):
@@ -163,8 +164,8 @@ class Engine:
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         if algorithm == "auto" and codec is not None:
-            place = self.prices.place
-            algorithm, codec = (NODE, None) if here else place(collective, codec, wide or dtype, count, lost)
+            asked = collective, codec, wide or dtype, count, lost, prefer
+            algorithm, codec = (NODE, None) if here else self.prices.place(*asked)
         lost = lost and codec is not None
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
@@ -206,16 +207,6 @@ class Engine:
     def sharing(self) -> tuple[tuple[int, ...], ...]:
         """Ranks that share a link; collective on first use."""
         return () if self.channel.together else self.nodes
-
-    def explain(self, sendbuf: Any, codec: Any) -> str:
-        """What "auto" does with an array, and with a codec why."""
-        send = as_array(sendbuf, "sendbuf")
-        here = self.together and send.dtype in CODES
-        if codec is None:
-            name, _ = self.algorithm("auto", "allreduce", send.nbytes, False, here, {})
-            return f"{send.size} x {send.dtype} on {self.channel.size} ranks\nauto takes       {name}"
-        codec = as_codec(codec, send.dtype, "sum")
-        return self.prices.explain(send, codec, here)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""

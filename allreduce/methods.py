@@ -68,7 +68,9 @@ def reduce_by(
         lost: bool = False,
         prefer: str = "auto",
     ) -> np.ndarray:
-        wishes: dict[str, Any] = {"op": op, "algorithm": prefer if algorithm == "auto" else algorithm, "codec": codec}
+        wishes: dict[str, Any] = {"op": op, "algorithm": algorithm}
+        if codec is not None:
+            wishes |= {"codec": codec, "prefer": prefer}
         if lost:
             return engine.blocking("allreduce", x, np.empty_like(x) if out is None else out, lost=True, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import compress
 from allreduce import Communicator, allreduce
-from allreduce.choice import Coder, coding
+from allreduce.choice import coding
 from allreduce.costs import estimate
 from allreduce.engine import Engine, engine_of
 from allreduce.execute.plan import Order
@@ -99,7 +99,7 @@ def split(order: Order, engine: Engine, gain: float) -> str:
     rows = np.random.default_rng(1).standard_normal((size, COUNTED)).astype(order.dtype)
     saved = max(traffic("direct", list(rows))) / max(traffic(name, list(rows), order.codec))
     coder, link = engine.prices.coder(order.codec, order.dtype), engine.prices.link
-    encode = coding(name, "allreduce", size, count, Coder(coder.encode, 0, 0))
+    encode = coding(name, "allreduce", size, count, coder._replace(decode=0, add=0))
     decode = coding(name, "allreduce", size, count, coder._replace(encode=0))
-    wire = estimate(name, size, order.codec.nbytes(count), link.alpha, link.beta, 0)
+    wire = estimate(name, size, int(coder.nbytes * count), link.alpha, link.beta, 0)
     return f"{saved:7.2f}{gain / saved:9.0%}{encode * 1e3:9.1f}{wire * 1e3:8.1f}{decode * 1e3:8.1f}"

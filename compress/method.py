@@ -28,7 +28,7 @@ class AllReduce(Protocol):
         Leave in x what the encodings of this rank lose, of its own values, of partial and of finished sums. Result and
         losses of all ranks add up to the inputs.
     prefer : str
-        The algorithm, if the user left the choice.
+        The algorithm, if the user left the choice and the codec pays; else there is no codec.
     """
 
     def __call__(

@@ -49,6 +49,5 @@ class SparCML(ErrorFeedback):
         codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
         sent = codec.decode(codec.encode(values, at=at), np.empty(x.shape, x.dtype))
         self.remember(key, residual=values - sent)
-        few = at.size * getattr(codec, "ratio", 1) <= FEW
-        prefer = "recursive_doubling" if few else "auto"
-        return allreduce(sent, codec=Nonzero(), prefer=prefer)
+        share = min(1.0, at.size * getattr(codec, "ratio", 1.0))
+        return allreduce(sent, codec=Nonzero(share), prefer="recursive_doubling" if share <= FEW else "auto")

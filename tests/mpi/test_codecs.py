@@ -12,7 +12,6 @@ from witness import RANK, SIZE, WORLD, Guarded, Verdict, rough, seeded
 import allreduce
 import compress
 from allreduce.algorithms import TABLE
-from allreduce.choice import Link
 from allreduce.costs import segmented
 from allreduce.engine import engine_of
 
@@ -166,72 +165,6 @@ def test_the_python_loop_gives_the_same_bits(python_loop):
         verdict.check({plan.state for plan in comm.engine.channel.plans.values()} == {0}, "ran the compiled loop")
 
 
-@pytest.fixture
-def distant():
-    """A communicator whose ranks do not share memory, as far as it knows, with a slow network or a fast one."""
-    with allreduce.Communicator(WORLD) as ours:
-        ours.engine.channel.together = False
-        yield ours
-
-
-@pytest.mark.parametrize("slow", [True, False])
-def test_auto_takes_a_codec_where_it_pays(distant, slow):
-    distant.engine.prices.__dict__["link"] = Link(1e-9, 1e-6 if slow else 1e-15, 0.0)
-    with Verdict() as verdict:
-        for codec, count in product(("int8", "topk:ratio=0.01", "lossless"), (3000, 100_000)):
-            data = rough(F, count)
-            result = allreduce.allreduce(data[RANK], comm=distant, codec=codec)
-            verdict.same(result, count, codec)
-            told = allreduce.explain(data[RANK], codec=codec, comm=distant)
-            taken = slow and SIZE > 1 and codec != "lossless"  # of which only a bound is known beforehand
-            verdict.check(("it does not pay" in told) == (not taken), told)
-        asked = [order for order in distant.engine.channel.plans if order.dtype == F]
-        coded = [order.algorithm for order in asked if order.codec is not None]
-        verdict.check(len(coded) == (4 if slow and SIZE > 1 else 0), asked)
-        verdict.check(coded.count("one_shot") >= len(coded) // 2, asked)
-
-
-def test_auto_goes_by_any_schedule_where_losses_are_fed_back(distant):
-    distant.engine.prices.__dict__["link"], data = Link(1e-9, 1e-6, 0.0), rough(F, 100_000)
-    method = compress.get("feedback(topk:ratio=0.01)")
-    out = allreduce.allreduce(data[RANK], comm=distant, codec=method, key="w")
-    left = WORLD.allreduce(method.residual("w").astype("d"))
-    asked = {order.algorithm for order in distant.engine.channel.plans if order.lost}
-    with Verdict() as verdict:
-        verdict.same(out)
-        verdict.check(np.allclose(out + left, data.sum(0, dtype="d"), atol=1e-5), "conserved")
-        verdict.check(len(asked) == (SIZE > 1) and (SIZE < 3 or "one_shot" not in asked), asked)
-
-
-def test_auto_takes_no_codec_in_shared_memory(comm):
-    data = rough(F, 3000)
-    with Verdict() as verdict:
-        result = allreduce.allreduce(data[RANK], comm=comm, codec="int8")
-        plain = allreduce.allreduce(data[RANK], comm=comm)
-        verdict.check(result.tobytes() == plain.tobytes())
-        verdict.check("shared memory is faster" in allreduce.explain(data[RANK], codec="int8", comm=comm))
-
-
-def test_what_is_explained_is_taken(comm, distant):
-    with Verdict() as verdict:
-        for each, count in product((comm, distant), (7, 100_003)):
-            allreduce.allreduce(data := np.ones(count, F), comm=each)
-            taken = [order.algorithm for order in each.engine.channel.plans if order.count == count]
-            told = allreduce.explain(data, comm=each)
-            verdict.check(taken == [told.split()[-1]], (told, taken))
-
-
-def test_what_is_explained_was_measured(distant):
-    told = allreduce.explain(rough(F, 1000)[RANK], codec="int8", comm=distant)
-    with Verdict() as verdict:
-        verdict.check(distant.engine.prices.link.alpha > 0 and distant.engine.prices.link.beta > 0, told)
-        verdict.same(np.array(distant.engine.prices.link), "every rank has measured the same")
-        for bad in (lambda: allreduce.explain(np.ones(3, int), codec="int8", comm=distant),
-                    lambda: allreduce.explain(np.ones(3), codec="int9", comm=distant)):  # fmt: skip
-            with pytest.raises((TypeError, ValueError), match="int"):
-                bad()
-
-
 def test_many_in_flight_at_once(comm):
     data = {codec: rough(F, 400, seed=i) for i, codec in enumerate(CODECS)}
     requests = {
@@ -297,11 +230,8 @@ def test_what_any_hop_loses_is_the_residual_of_the_rank_that_encodes(text, comm)
                 total, given = total + out, given + data.sum(0, dtype="d")
             left = WORLD.allreduce(method.memory["w"]["residual"].astype("d"))
             verdict.check(np.allclose(total + left, given, atol=1e-4), text, algorithm, total + left - given)
-            may = SIZE == 1 or (algorithm == "auto" and text.startswith("feedback"))  # by memory, where that is faster
+            may = SIZE == 1 or (algorithm == "auto" and not text.startswith("sparcml"))  # by memory, which is faster
             verdict.check(may or np.any(left), text, algorithm, "nothing was lost")
-    asked = {order.algorithm for order in comm.engine.channel.plans if order.lost}
-    preferred = {"gtopk": "binomial_tree", "oktopk": "direct"}.get(text.partition(":")[0])
-    assert preferred is None or preferred in asked, asked
 
 
 @pytest.mark.parametrize("text", LOSING)
