@@ -18,6 +18,8 @@ __all__ = ["Prices"]
 #: A short and a long all-reduce, which tell what a message and what a byte costs.
 PROBES = (("recursive_doubling", 8), ("ring", 1 << 18))
 ROUNDS = 4
+#: Seconds that the long one should take, and bytes that it has at most.
+A_WHILE, MOST = 0.02, 1 << 22
 #: Values that a codec is tried on.
 SAMPLE = 1 << 15
 #: Nothing is free: seconds.
@@ -73,19 +75,30 @@ class Prices:
 
 
 def link(channel: Channel) -> Link:
-    """Of the messages of a communicator; collective."""
+    """Of the messages of a communicator; collective.
+
+    The long all-reduce is made longer until it takes a while: the first bytes of a burst are no measure of the rest.
+    """
     if channel.size == 1:
         return SHIPPED
-    seconds = []
-    for name, nbytes in PROBES:
-        data = np.zeros(nbytes // 8)
-        order = Order("allreduce", name, data.size, data.dtype)
-        seconds.append(best(lambda: channel.run(order, data)))  # noqa: B023
-    prices = [[estimate(name, channel.size, nbytes, *unit) for unit in np.eye(2, 3)] for name, nbytes in PROBES]
-    numbers = np.maximum(np.linalg.solve(prices, seconds), LEAST)
-    channel.bcast(numbers)
-    alpha, beta = numbers.tolist()
+    (short, few), (long, many) = PROBES
+    seconds = [timed(channel, short, few), timed(channel, long, many)]
+    while seconds[1] < A_WHILE and many < MOST:
+        many *= 4
+        seconds[1] = timed(channel, long, many)
+    probes = (short, few), (long, many)
+    prices = [[estimate(name, channel.size, nbytes, *unit) for unit in np.eye(2, 3)] for name, nbytes in probes]
+    alpha, beta = np.maximum(np.linalg.solve(prices, seconds), LEAST).tolist()
     return Link(alpha, beta, GAMMA)
+
+
+def timed(channel: Channel, name: str, nbytes: int) -> float:
+    """Seconds of an all-reduce by messages, the same number on all ranks."""
+    data = np.zeros(nbytes // 8)
+    order = Order("allreduce", name, data.size, data.dtype)
+    seconds = np.array([best(lambda: channel.run(order, data))])
+    channel.bcast(seconds)
+    return float(seconds[0])
 
 
 def coder(channel: Channel, codec: Codec, dtype: np.dtype) -> Coder:

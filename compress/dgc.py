@@ -52,6 +52,7 @@ class DGC(Method):
         doors.share(self, "momentum")
         doors.whole(self, "warmup")
         check(self.codec, self.warmup)
+        doors.shrinking(self.codec)
 
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None

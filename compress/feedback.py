@@ -53,6 +53,7 @@ class ErrorFeedback(Method):
     def __post_init__(self) -> None:
         doors.whole(self, "warmup")
         check(self.codec, self.warmup)
+        doors.shrinking(self.codec)
 
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None

@@ -260,3 +260,17 @@ def test_thc_is_unbiased_and_poisons_its_block_on_all_ranks():
     )
     for out in outs:
         assert np.isfinite(out[:32]).all() and np.isnan(out[32:]).all()
+
+
+@pytest.mark.parametrize("text", ["randomk:ratio=0.1", "terngrad", "int2:rounding=stochastic"])
+@pytest.mark.parametrize("method", ["feedback", "dgc", "sparcml"])
+def test_a_residual_that_would_grow_is_refused(method, text):
+    with pytest.raises(ValueError, match=" would grow"):
+        compress.get(f"{method}({text})")
+
+
+def test_a_residual_that_shrinks_may_be_of_an_unbiased_codec():
+    method, x = compress.get("feedback(int3:rounding=stochastic)"), gradients(1000, 0)["gaussian"]
+    for step in range(50):
+        method.reduce(x, alone, "w", Context(step))
+    assert np.linalg.norm(method.residual("w")) < 2 * np.linalg.norm(x)
