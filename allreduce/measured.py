@@ -21,7 +21,7 @@ ROUNDS = 4
 #: Seconds that the long one should take, and bytes that it has at most.
 A_WHILE, MOST = 0.02, 1 << 22
 #: Values that a codec is tried on.
-SAMPLE = 1 << 15
+SAMPLE = 1 << 17
 #: Nothing is free: seconds.
 LEAST = 1e-12
 

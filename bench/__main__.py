@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     instead = codecs.add_mutually_exclusive_group()
     instead.add_argument("--speed", action="store_true", help="time encode, decode and decode + add on one core")
     instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
+    add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
     add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
     return top
 
@@ -83,10 +84,11 @@ def codecs(wishes: dict[str, Any]) -> int:
 
     wishes["codecs"] = wishes["codecs"] or None
     nbytes, fast, wire = wishes.pop("bytes"), wishes.pop("speed"), wishes.pop("wire")
+    algorithm = wishes.pop("algorithm")
     if wire:
         from .codec_wire import over_links
 
-        return over_links(wishes["codecs"], nbytes)
+        return over_links(wishes["codecs"], nbytes, algorithm)
     if fast:
         from .codec_speed import speeds
 

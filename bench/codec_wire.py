@@ -37,8 +37,8 @@ NOTES = """\
 HEAD = f"{'codec':34}{'by':20}{'ms':>8}{'/32 bit':>9}{'/16 bit':>9}{'bytes':>7}{'reached':>9}"
 
 
-def over_links(texts: list[str] | None, nbytes: int) -> int:
-    """Print a table; returns 1 if a result was wrong, else 0. Collective."""
+def over_links(texts: list[str] | None, nbytes: int, algorithm: str = "auto") -> int:
+    """Print a table, of what an algorithm does with codecs; returns 1 if a result was wrong, else 0. Collective."""
     size, rank, faults = MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank, 0
     say: Callable[..., None] = partial(print, flush=True) if rank == 0 else lambda *words: None
     values = np.random.default_rng(0).standard_normal(1 << 16).astype(FLOAT32)
@@ -49,7 +49,7 @@ def over_links(texts: list[str] | None, nbytes: int) -> int:
     say(NOTES)
     say(f"{HEAD}{'encode':>9}{'wire':>8}{'decode':>8}{'#wrong':>8}")
     for text in texts or DEFAULT:
-        row, wrong = measured(text, case, *(seconds for _, seconds in best))
+        row, wrong = measured(text, algorithm, case, *(seconds for _, seconds in best))
         say(f"{row}{wrong:8}")
         faults += wrong
     again = [plain(case, dtype, [name])[1] for dtype, (name, _) in zip(BITS, best, strict=True)]
@@ -76,14 +76,15 @@ def median(call: Callable[[], Any]) -> float:
     return float(np.median(samples[1:]))
 
 
-def measured(text: str, case: Case, best32: float, best16: float) -> tuple[str, int]:
+def measured(text: str, algorithm: str, case: Case, best32: float, best16: float) -> tuple[str, int]:
     """A row of the table, and how many elements were wrong on all ranks."""
     made, out = compress.get(text), np.empty_like(case.send)
     with closing(Communicator(MPI.COMM_WORLD)) as comm:
-        seconds = median(partial(allreduce, case.send, out, codec=text, key="bench", comm=comm))
+        seconds = median(partial(allreduce, case.send, out, codec=text, key="bench", algorithm=algorithm, comm=comm))
         engine = engine_of(comm)
         orders = [order for order in engine.channel.plans if order.codec is not None]
-        facts = split(orders[-1], engine, best32 / seconds) if orders else f"{'':7}{'':9}{'':9}{'':8}{'':8}"
+        known = orders and orders[-1].codec == getattr(made, "codec", made)
+        facts = split(orders[-1], engine, best32 / seconds) if known else " " * 41
     bounded = not isinstance(made, Method)
     wrong = lossy(case, made, FLOAT32, MPI.COMM_WORLD.size).wrong(out) if bounded else 0
     wrong = MPI.COMM_WORLD.allreduce(wrong) + (0 if alike(out) else out.size)

@@ -91,3 +91,29 @@ def test_unusable_arguments(tmp_path, capfd):
     assert main(["sweep", *SHORT, "--op", "min", "--dtype", "complex64"]) == 2
     for codec, more in (("in8", ()), ("int8", ("--dtype", "int32")), ("int8", ("--op", "max")), ("thc", ())):
         assert main(["sweep", *SHORT, "--codec", codec, *more]) == 2
+
+
+WIRE = ["codecs", "int8", "feedback(topk:ratio=0.1)", "--wire", "--bytes", "64K"]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "auto"])
+def test_what_codecs_gain(algorithm, capfd):
+    assert main([*WIRE, "--algorithm", algorithm]) == 0
+    printed = capfd.readouterr().out
+    if COMM.rank == 0:
+        rows = [line.split() for line in printed.splitlines() if line[:1] != "#"]
+        assert rows[0][:2] == ["codec", "by"] and [row[0] for row in rows[1:]] == WIRE[1:3]
+        assert all(row[-1] == "0" for row in rows[1:])
+        if algorithm == "ring" and COMM.size > 1:
+            assert rows[1][1] == "ring" and float(rows[1][5]) == pytest.approx(4 * 256 / 264, rel=0.02)
+    else:
+        assert printed == ""
+
+
+def test_a_codec_that_is_wrong_is_found(monkeypatch, capfd):
+    def wrong(send, recv, comm, **wishes):
+        allreduce.allreduce(send, recv, comm=comm, **wishes)
+        recv[7] += 1000 * (comm.rank == 0)
+
+    monkeypatch.setattr("bench.codec_wire.allreduce", wrong)
+    assert main(WIRE) == 1
