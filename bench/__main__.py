@@ -75,6 +75,8 @@ def advise(parser: argparse.ArgumentParser) -> None:
     add("--bytes-per-token", type=factor, default=4.0, metavar="X", help="of text (default 4)")
     add("--vocab", type=count, default=51200, metavar="N", help="words of the embedding (default 51200)")
     add("--heads", type=count, metavar="N", help="of attention (default: about 128 wide)")
+    words = "whether attention is one kernel or its scores go through memory (default: fused on Hopper)"
+    add("--attention", choices=("fused", "stored"), help=words)
     add("--top", type=count, default=8, metavar="N", help="choices to print (default 8)")
     add("--json", metavar="FILE", help='write all choices, best first; "-" prints them instead of the table')
 

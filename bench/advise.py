@@ -34,6 +34,7 @@ class Advise:
     bytes_per_token: float = 4.0
     vocab: int = 51200
     heads: int | None = None
+    attention: str | None = None
     top: int = 8
     json: str | None = None
 
@@ -42,9 +43,10 @@ class Advise:
         heads = self.heads or -(-self.hidden // 128 // self.gpus_per_node) * self.gpus_per_node
         if self.heads and self.hidden % self.heads:
             raise ValueError(f"hidden size {self.hidden} does not divide into {self.heads} heads")
-        model = Model(self.params, self.layers, self.hidden, heads, self.vocab, self.seq, self.batch).check()
         if self.gpu not in GPUS:
             raise ValueError(f"unknown GPU {self.gpu!r}; have {', '.join(GPUS)}")
+        fused = self.attention == "fused" if self.attention else GPUS[self.gpu].fused
+        model = Model(self.params, self.layers, self.hidden, heads, self.vocab, self.seq, self.batch, fused).check()
         cluster = Cluster(self.nodes, self.gpus_per_node, GPUS[self.gpu], self.intra, self.inter)
         return Run(model, cluster, self.data / self.bytes_per_token if self.data else ENOUGH * self.params)
 

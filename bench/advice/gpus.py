@@ -20,6 +20,8 @@ class Gpu(NamedTuple):
         Multiprocessors, each of which computes one tile of a product at a time.
     source : str
         The vendor's data sheet.
+    fused : bool
+        Whether training on it has had attention in one kernel from the start.
     """
 
     flops: float
@@ -27,6 +29,7 @@ class Gpu(NamedTuple):
     bandwidth: float
     processors: int
     source: str
+    fused: bool = False
 
     def matmul(self, m: float, n: float, k: float) -> float:
         """Seconds of an (m, k) by (k, n) product: as long as arithmetic or memory takes, whichever is more.
@@ -54,9 +57,9 @@ GPUS = {
     "v100-32g": Gpu(125e12, 32 * GIB, 900e9, 80, "NVIDIA V100 data sheet, SXM2"),
     "a100-40g": Gpu(312e12, 40 * GIB, 1555e9, 108, "NVIDIA A100 data sheet, SXM4 40 GB"),
     "a100-80g": Gpu(312e12, 80 * GIB, 2039e9, 108, "NVIDIA A100 data sheet, SXM4 80 GB"),
-    "h100-80g": Gpu(989e12, 80 * GIB, 3350e9, 132, "NVIDIA H100 data sheet, SXM5"),
-    "h200-141g": Gpu(989e12, 141e9, 4800e9, 132, "NVIDIA H200 data sheet, SXM"),
-    "h800-80g": Gpu(989e12, 80 * GIB, 3350e9, 132, "NVIDIA H800 data sheet, SXM5"),
+    "h100-80g": Gpu(989e12, 80 * GIB, 3350e9, 132, "NVIDIA H100 data sheet, SXM5", fused=True),
+    "h200-141g": Gpu(989e12, 141e9, 4800e9, 132, "NVIDIA H200 data sheet, SXM", fused=True),
+    "h800-80g": Gpu(989e12, 80 * GIB, 3350e9, 132, "NVIDIA H800 data sheet, SXM5", fused=True),
     "a800-80g": Gpu(312e12, 80 * GIB, 2039e9, 108, "NVIDIA A800 data sheet, SXM4"),
     "mi250x-gcd": Gpu(191.5e12, 64 * GIB, 1638e9, 110, "AMD Instinct MI250X data sheet, one of two dies"),
 }

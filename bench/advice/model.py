@@ -24,6 +24,8 @@ class Model(NamedTuple):
         Tokens of a sequence.
     batch : int
         Sequences of a step, over all GPUs.
+    fused : bool
+        Attention in one kernel, which keeps no scores (FlashAttention); without, they go through memory.
     """
 
     params: int
@@ -33,6 +35,7 @@ class Model(NamedTuple):
     vocab: int
     seq: int
     batch: int
+    fused: bool = False
 
     @property
     def embedding(self) -> int:
@@ -70,7 +73,11 @@ class Model(NamedTuple):
         See: Korthikanti et al., arXiv 2205.05198, equation 2. What is not split is computed by every GPU.
         """
         values = self.seq * b * self.hidden
-        return values * (10 + 24 / tensor) + 5 * self.heads * self.seq**2 * b / tensor
+        return values * (10 + 24 / tensor) + 5 * self.scores(b, tensor)
+
+    def scores(self, b: int, tensor: int) -> float:
+        """Numbers that say how much a token attends to another, as far as they are stored."""
+        return 0.0 if self.fused else self.heads * self.seq**2 * b / tensor
 
     def logits(self, b: int, tensor: int) -> float:
         """Bytes of the output layer."""
@@ -86,9 +93,8 @@ class Model(NamedTuple):
         rows, h, split = self.seq * b, self.hidden, self.hidden / tensor
         shapes = (3 * split, h), (h, split), (4 * split, h), (h, 4 * split)
         products = sum(gpu.matmul(rows, n, k) for n, k in shapes) * self.weights / (12 * h * h)
-        scores = self.heads * self.seq**2 * b / tensor
-        width = h / self.heads
-        attention = 2 * max(2 * scores * width / (gpu.flops * PRODUCT), gpu.move(2 * scores + 4 * rows * split))
+        attended = 2 * rows * self.seq * split / (gpu.flops * PRODUCT)
+        attention = 2 * max(attended, gpu.move(2 * self.scores(b, tensor) + 4 * rows * split))
         return max(products + attention + gpu.move(2 * self.kept(b, tensor)), LAUNCHES * LAUNCH)
 
     def output(self, gpu: Gpu, b: int, tensor: int) -> float:

@@ -107,7 +107,7 @@ def ranked(model: Model, cluster: Cluster) -> list[Choice]:
     if not choices:
         raise ValueError(misfit(model, cluster))
     custom = [c for c in fitting(model, cluster, CAUTIOUS) if customary(c, cluster)]
-    orders = [plainest(order, CAUTIOUS * cluster.gpu.memory) for order in (choices, custom)]
+    orders = [plainest(order, cluster) for order in (choices, custom)]
     leaders = {o[0].kind: o[0]._replace(note=note) for o, note in zip(orders, NOTES) if o}
     result = sorted(leaders.values(), key=lambda c: c.seconds)
     while orders := [o for o in (drop(order, result) for order in orders) if o]:
@@ -130,15 +130,21 @@ def customary(choice: Choice, cluster: Cluster) -> bool:
     return not split.sharded and split.tensor <= cluster.gpus and (split.tensor == cluster.gpus or split.pipeline == 1)
 
 
-def plainest(choices: list[Choice], comfort: float) -> list[Choice]:
+def plainest(choices: list[Choice], cluster: Cluster) -> list[Choice]:
     """By time; but of those as quick as any, first the one with the fewest stages, then the next depth.
 
-    For a depth speaks its quickest, if there is one among those that need at most `comfort` bytes.
+    For a depth speaks its quickest, if there is one among those that leave memory free; splits whose tensor axis
+    leaves the node come last, for links between nodes are shared with everything else.
     """
+
+    def plainness(choice: Choice) -> tuple[bool, int, bool]:
+        split, room = choice.split, CAUTIOUS * cluster.gpu.memory
+        return split.tensor > cluster.gpus, split.pipeline, choice.memory.total > room
+
     choices = sorted(choices, key=lambda c: c.seconds)
     close = [c for c in choices if c.seconds <= choices[0].seconds * (1 + CLOSE)]
     heads: dict[int, Choice] = {}
-    for choice in sorted(close, key=lambda c: (c.split.pipeline, c.memory.total > comfort)):
+    for choice in sorted(close, key=plainness):
         heads.setdefault(choice.split.pipeline, choice)
     return [*heads.values(), *drop(choices, list(heads.values()))]
 
