@@ -2,9 +2,10 @@
 
 from typing import Any, NamedTuple
 
+from .choices import USABLE, Choice
 from .memory import OPTIMISER
 from .model import Model
-from .ranking import CLOSE, USABLE, Choice
+from .ranking import CLOSE
 from .step import Cluster
 
 __all__ = ["Run", "reason", "record", "table"]

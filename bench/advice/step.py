@@ -114,6 +114,6 @@ def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIEN
         bubble=(pipeline - 1) * (compute + axis + hop),
         optimiser=cluster.gpu.move(owned * state),
         tensor_bytes=rounds * layers * TENSOR * sent(tensor, message),
-        pipeline_bytes=rounds * 2 * message / tensor if pipeline > 1 else 0.0,
+        pipeline_bytes=rounds * min(2, pipeline - 1) * message / tensor,  # to both neighbours, of a stage inside
         data_bytes=sent(data, owned * gradient),
     )
