@@ -60,12 +60,12 @@ def advise(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     for name, words in (
         ("params", "parameters, such as 130e9 or 130B"),
-        ("layers", "equal ones"),
+        ("layers", "all alike"),
         ("hidden", "values of a token between layers"),
         ("seq", "tokens of a sequence"),
         ("batch", "sequences of a step, over all GPUs"),
-        ("nodes", "there are"),
-        ("gpus-per-node", "in each"),
+        ("nodes", "all alike"),
+        ("gpus-per-node", "such as 8"),
     ):
         add(f"--{name}", type=count, required=True, metavar="N", help=words)
     add("--gpu", required=True, metavar="NAME", help=f"{', '.join(GPUS)}: as in their data sheets")

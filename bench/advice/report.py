@@ -38,7 +38,7 @@ def table(run: Run, choices: list[Choice], top: int) -> str:
     lines = [
         f"# {run.cluster.nodes * run.cluster.gpus} GPUs of {gpu.flops / 1e12:.0f} TFLOP/s ({gpu.source}); "
         f"{USABLE * gpu.memory / 1e9:.0f} GB of each to plan with",
-        f"# {run.tokens:.3g} tokens, {model.batch * model.seq:.3g} a step; {len(choices)} choices fit",
+        f"# {run.tokens:.3g} tokens, {model.batch * model.seq:.3g} a step; choices that fit: {len(choices)}",
         "# memory of a GPU in GB: weights + gradients + optimiser (s: sharded) + activations, most computed again "
         "(none); sent by a GPU in a step in GB; comm: communication over computation",
         f"{'data':>5}{'tensor':>7}{'pipe':>5}{'micro':>6}  {'codec':9}{'memory':^34}{'sent: tensor':>13}{'pipe':>7}"
