@@ -59,6 +59,10 @@ def reduce_by(
         raise ValueError(f"codec {method} cannot accumulate in another type")
     if algorithm in ("native", "node") and hasattr(method, "codec"):
         raise ValueError(f"algorithm {algorithm!r} cannot use the codec of {method}")
+    if algorithm != "native":
+        engine.algorithm(algorithm, "allreduce", send.nbytes, False, engine.together, {})
+
+    channel.agree(f"{send.size} x {send.dtype}", op, method, f"key {key!r}", algorithm)
 
     def allreduce(
         x: np.ndarray,
@@ -72,15 +76,21 @@ def reduce_by(
             return engine.blocking("allreduce", lost, x, lost=True, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)
 
-    step = counted(method, key) if getattr(method, "warmup", 0) else channel.counters[0] % MOST_OPERATIONS * OPERATION
-    total = method.reduce(send, allreduce, key, Context(int(step), 0, channel.rank, channel.size))
-    recv[...] = total / channel.size if op == "avg" else total
+    warmup = bool(getattr(method, "warmup", 0))
+    step = counted(method, key) if warmup else int(channel.counters[0]) % MOST_OPERATIONS * OPERATION
+    total = method.reduce(send, allreduce, key, Context(step, 0, channel.rank, channel.size))
+    if warmup:
+        method.remember(key, step=np.array(step + 1))
+    in_memory(recv, recv)[...] = in_memory(total / channel.size if op == "avg" else total, send)
     return result
 
 
 def counted(method: Method, key: str) -> int:
     """The step of a tensor, for a warm-up: counted in the memory, so that it goes on after a resume."""
     before = method.recall(key, "step", ())
-    step = 0 if before is None else int(before)
-    method.remember(key, step=np.array(step + 1))
-    return step
+    return 0 if before is None else int(before)
+
+
+def in_memory(x: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The values in the order in which a contiguous array has them in memory: buffers may differ in shape."""
+    return x.reshape(-1, order="C" if like.flags.c_contiguous else "F")

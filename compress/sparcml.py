@@ -46,7 +46,9 @@ class SparCML(ErrorFeedback):
     def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
         codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
         sent = codec.decode(codec.encode(values, at=at), np.empty(x.shape, x.dtype))
-        self.remember(key, residual=values - sent)
+        residual = values - sent
         few = at.size * getattr(codec, "ratio", 1) <= FEW
         prefer = "recursive_doubling" if few else "auto"
-        return allreduce(sent, codec=Nonzero(), prefer=prefer)
+        total = allreduce(sent, codec=Nonzero(), prefer=prefer)
+        self.remember(key, residual=residual)
+        return total
