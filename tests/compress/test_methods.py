@@ -265,6 +265,12 @@ def test_thc_is_the_sum_within_a_step_per_rank(size, dtype):
     assert seen == {np.dtype(dtype)}
 
 
+def test_thc_of_a_step_that_is_too_small_is_zero():
+    x = np.float32([1e-38, -1e-38, 3e-39, 0])
+    with np.errstate(under="ignore"):
+        assert not compress.get("thc:width=8").reduce(x, alone, "w").any()
+
+
 def test_thc_errs_less_where_rounding_is_correlated():
     """Of gradients that are alike, by less than a step in all."""
     x = gradients(640)["gaussian"]

@@ -220,4 +220,5 @@ def test_ranks_with_different_lengths_keys_and_methods_are_refused(comm):
     differing(comm, lambda: allreduce.allreduce(x, codec="thc" if last else "powersgd", key="w", **wishes))
     differing(comm, lambda: allreduce.allreduce(x, codec="int8", op="avg" if last else "sum",
                                                 **wishes))  # fmt: skip
-    assert not any(method.memory for method in comm.engine.methods.values()), "something was remembered"
+    kept = [method.memory for method in comm.engine.methods.values()]
+    assert SIZE == 1 or not any(kept), "something was remembered"
