@@ -1,6 +1,7 @@
 """What methods promise, over steps and over ranks."""
 
 import pickle
+from itertools import combinations
 
 import ml_dtypes
 import numpy as np
@@ -144,7 +145,10 @@ def test_another_shape_or_configuration_is_reported():
         method.reduce(np.ones(9, F), alone, "w")
     with pytest.raises(ValueError, match=r"the state is one of feedback\(int2\), not of feedback\(int3\)"):
         compress.get("feedback(int3)").load_state_dict(method.state_dict())
-    state = method.state_dict()
+    state, other = method.state_dict(), compress.get("feedback(int2)")
+    other.load_state_dict(state)
+    parts = [kept["w"]["residual"] for kept in (method.memory, state["memory"], other.memory)]
+    assert not any(np.shares_memory(a, b) for a, b in combinations(parts, 2))
     method.reduce(np.ones(8, F) / 3, alone, "w")
     assert not np.array_equal(state["memory"]["w"]["residual"], method.residual("w"))
 
