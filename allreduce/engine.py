@@ -172,6 +172,8 @@ class Engine:
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec, lost)
+        if alone and codec is not None:
+            channel.agree(collective, f"{count} x {wide or dtype}", kernel, codec, key, *order.params, root)
         compiled = codec is None or kernels_of(codec, wide or dtype) is not None
         if alone and not lost and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
             order = replace(order, inside=self.share_memory(params.get("nodes", ())))

@@ -7,7 +7,7 @@ import numpy as np
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, working
+from .method import AllReduce, Method, check_codec, working
 from .warmup import check, warmed
 
 __all__ = ["DGC"]
@@ -51,6 +51,7 @@ class DGC(Method):
     def __post_init__(self) -> None:
         doors.share(self, "momentum")
         doors.whole(self, "warmup")
+        check_codec(self)
         check(self.codec, self.warmup)
         doors.shrinking(self.codec)
 
@@ -63,6 +64,8 @@ class DGC(Method):
             velocity = residual = np.zeros(x.shape, dtype)
         velocity = dtype.type(self.momentum) * velocity + x.astype(dtype)
         wanted = residual + velocity
-        sent = codec.decode(codec.encode(wanted, at=at), np.empty_like(x))
-        self.remember(key, velocity=np.where(sent != 0, 0, velocity), residual=wanted - sent)
-        return allreduce(sent, codec=codec)
+        sent = codec.decode(codec.encode(wanted, at=at), np.empty(x.shape, x.dtype))
+        velocity, residual = np.where(sent != 0, 0, velocity), wanted - sent
+        total = allreduce(sent, codec=codec)
+        self.remember(key, velocity=velocity, residual=residual)
+        return total

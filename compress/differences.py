@@ -7,7 +7,7 @@ import numpy as np
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, working
+from .method import AllReduce, Method, check_codec, working
 
 __all__ = ["Differences"]
 
@@ -47,6 +47,7 @@ class Differences(Method):
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_codec(self)
         doors.share(self, "alpha")
 
     def reduce(

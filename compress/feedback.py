@@ -9,7 +9,7 @@ import numpy as np
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, working
+from .method import AllReduce, Method, check_codec, working
 from .warmup import check, warmed
 
 __all__ = ["ErrorFeedback", "reduce_with", "wanted"]
@@ -52,6 +52,7 @@ class ErrorFeedback(Method):
 
     def __post_init__(self) -> None:
         doors.whole(self, "warmup")
+        check_codec(self)
         check(self.codec, self.warmup)
         doors.shrinking(self.codec)
 

@@ -11,7 +11,7 @@ from .codec import START, Codec
 from .context import Context
 from .table import config
 
-__all__ = ["AllReduce", "Method", "finite", "working"]
+__all__ = ["AllReduce", "Method", "check_codec", "finite", "working"]
 
 
 class AllReduce(Protocol):
@@ -108,15 +108,40 @@ class Method:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned; refuses that of another configuration."""
-        if state["config"] != str(self):
-            raise ValueError(f"the state is one of {state['config']}, not of {self}")
+        """Go on from what `state_dict` returned.
+
+        Raises
+        ------
+        ValueError
+            If it is of another configuration or damaged; the memory stays as it was.
+        """
+        if not isinstance(state, dict) or not isinstance(state.get("memory"), dict):
+            raise ValueError(f"a state is what state_dict returned, not {state!r:.80}")
+        if state.get("config") != str(self):
+            raise ValueError(f"the state is one of {state.get('config')}, not of {self}")
+        for key, parts in state["memory"].items():
+            check_parts(key, parts)
         self.memory = {
             key: {name: part.copy() for name, part in parts.items()} for key, parts in state["memory"].items()
         }
 
     def __str__(self) -> str:
         return config(self)
+
+
+def check_parts(key: Any, parts: Any) -> None:
+    """Refuse as the memory of a tensor what no method remembers."""
+    if not isinstance(key, str) or not isinstance(parts, dict):
+        raise ValueError(f"a state has arrays by the names of tensors and parts, not {parts!r:.80} by {key!r}")
+    for name, part in parts.items():
+        if not isinstance(part, np.ndarray) or part.dtype.kind not in "fi" or not np.isfinite(part).all():
+            raise ValueError(f"{name} of {key!r} in the state is no array of finite numbers, but {part!r:.80}")
+
+
+def check_codec(method: Any) -> None:
+    """Refuse as the codec of a method what is none, such as another method."""
+    if not isinstance(method.codec, Codec):
+        raise TypeError(f"{type(method).__name__} is made of a codec, such as get('int8'), not of {method.codec!r}")
 
 
 def working(x: np.ndarray) -> np.dtype:

@@ -48,6 +48,7 @@ class SparCML(ErrorFeedback):
     ) -> np.ndarray:
         codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
         sent = codec.decode(codec.encode(values, at=at), np.empty(x.shape, x.dtype))
-        self.remember(key, residual=values - sent)
-        share = min(1.0, at.size * getattr(codec, "ratio", 1.0))
-        return allreduce(sent, codec=Nonzero(share), prefer="recursive_doubling" if share <= FEW else "auto")
+        residual, share = values - sent, min(1.0, at.size * getattr(codec, "ratio", 1.0))
+        total = allreduce(sent, codec=Nonzero(share), prefer="recursive_doubling" if share <= FEW else "auto")
+        self.remember(key, residual=residual)
+        return total

@@ -13,6 +13,8 @@ from allreduce.algorithms import TABLE, supporting
 from allreduce.execute.plan import lower
 from allreduce.execute.reductions import difference, zeros
 from allreduce.execute.table import CALL, HEAD, RECV, SEND, WAIT
+from allreduce.execute.wire import STREAM, Wire, python_kernels
+from compress import Context
 from compress.simulate import simulate as played
 
 F = np.dtype(np.float32)
@@ -148,6 +150,46 @@ def test_noise_differs_between_operations_steps_and_ranks_but_not_among_equals()
     rank_of = {rank: [n // 2**40 for n in found] for rank, found in numbers.items()}
     assert rank_of == {r: [r, r // 2 * 2, r // 4 * 4] for r in range(8)}
     assert all([n % 2**40 for n in found] == [0, 1, 2] for found in numbers.values())
+
+
+class Watched:
+    """A codec that says where it was told to stand."""
+
+    block, exact_size, seen = 1, False, ()
+
+    def nbytes(self, n):
+        return n
+
+    def encode(self, x, out=None, at=None):
+        self.seen = *self.seen, at
+        return np.zeros(x.size, np.uint8) if out is None else out[: x.size]
+
+
+def test_a_codec_in_python_is_told_where_its_values_stand():
+    codec, values, room = Watched(), np.zeros(5, F), np.zeros(HEAD + 5, np.uint8)
+    python_kernels(codec, F, 9).encode.call(room.ctypes.data, values.ctypes.data, 1000, 5, 3 * STREAM + 77)
+    assert codec.seen[-1] == Context(step=77, offset=1000, rank=3, size=9)
+
+
+def test_a_length_that_cannot_be_is_refused():
+    codec = compress.get("threshold:least=0.5")
+    kernels, room = python_kernels(codec, F, 2), np.zeros(HEAD + codec.nbytes(5), np.uint8)
+    values = np.ones(5, F)
+    kernels.encode.call(room.ctypes.data, values.ctypes.data, 0, 5, 0)
+    room[1] = 1
+    with pytest.raises(ValueError, match="message of 5 values cannot have 296 bytes"):
+        kernels.decode.call(values.ctypes.data, room.ctypes.data, 0, 5, 0)
+
+
+@pytest.mark.parametrize("codec", [*CODECS, "bounded", "lossless"])
+def test_strips_fill_a_message(codec):
+    """Also where the length of a code depends on the data, so that strips would need room for lengths of their own."""
+    for count in (0, 1, 1009, 400_001):
+        wire = Wire(compress.get(codec), F, count, 3, 2)
+        for blocks in (range(1), range(3), range(1, 3)):
+            strips = wire.strips(blocks)
+            assert sum(strip.nbytes for strip in strips) == wire.length(blocks)
+            assert sum(strip.length for strip in strips) == wire.firsts[blocks.stop] - wire.firsts[blocks.start]
 
 
 def test_error_stays_within_the_bound():

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import zstandard
 from data import CODECS, DTYPES, SOME, bits, decoded, gradients
 
 from compress import Context
@@ -195,7 +194,7 @@ def test_a_damaged_message_is_refused_or_harms_only_its_values(codec):
             message = rng.integers(0, 256, whole.size, dtype=np.uint8) if kind % 2 else whole.copy()
             message[rng.integers(0, max(whole.size, 1), kind if whole.size else 0)] ^= np.uint8(255)
             room = np.full(n + 2 * GUARD, 7, np.float32)
-            with contextlib.suppress(ValueError, IndexError, zstandard.ZstdError):
+            with contextlib.suppress(ValueError):
                 codec.decode(message if codec.exact_size or kind < 4 else message[:-1], room[GUARD : GUARD + n])
             assert (room[:GUARD] == 7).all() and (room[GUARD + n :] == 7).all()
 

@@ -1,6 +1,7 @@
 """What methods promise, over steps and over ranks."""
 
 import pickle
+from itertools import combinations
 
 import ml_dtypes
 import numpy as np
@@ -54,7 +55,9 @@ def test_feedback_loses_nothing(text, dtype):
     assert text == "float16" or np.abs(method.residual("w")).max() > 0.1
 
 
-@pytest.mark.parametrize("text", ["feedback(int4)", "sparcml(topk)", "gtopk", "oktopk"])
+@pytest.mark.parametrize(
+    "text", ["feedback(int4)", "sparcml(topk)", "gtopk", "oktopk", "dgc(topk)", "ef21(int4)", "thc"]
+)
 def test_memory_in_any_order(text):
     """A message is the same, whatever the order in which a matrix lies in memory."""
     x = gradients(600)["gaussian"].reshape(30, 20)
@@ -142,9 +145,46 @@ def test_another_shape_or_configuration_is_reported():
         method.reduce(np.ones(9, F), alone, "w")
     with pytest.raises(ValueError, match=r"the state is one of feedback\(int2\), not of feedback\(int3\)"):
         compress.get("feedback(int3)").load_state_dict(method.state_dict())
-    state = method.state_dict()
+    state, other = method.state_dict(), compress.get("feedback(int2)")
+    other.load_state_dict(state)
+    parts = [kept["w"]["residual"] for kept in (method.memory, state["memory"], other.memory)]
+    assert not any(np.shares_memory(a, b) for a, b in combinations(parts, 2))
     method.reduce(np.ones(8, F) / 3, alone, "w")
     assert not np.array_equal(state["memory"]["w"]["residual"], method.residual("w"))
+
+
+@pytest.mark.parametrize("text", ["feedback(int4)", "dgc(topk)", "sparcml(topk)", "ef21(int4)", "powersgd:rank=1"])
+def test_a_state_that_is_damaged_is_refused_and_changes_nothing(text):
+    method, x = compress.get(text), gradients(60)["gaussian"].reshape(6, 10)
+    method.reduce(x, alone, "w")
+    good, (part, *_) = method.state_dict(), method.memory["w"]
+    for memory in ({"w": {part: [1, 2]}}, {"w": {part: np.array([None])}}, {"w": {part: np.full((6, 10), np.nan)}},
+                   {"w": np.zeros(3)}, {3: {}}, [], None):  # fmt: skip
+        with pytest.raises(ValueError, match="state"):
+            method.load_state_dict({**good, "memory": memory})
+    for state in ({}, None, {"memory": {}}, {"config": good["config"]}, {**good, "config": "feedback(int8)"}):
+        with pytest.raises(ValueError, match="state"):
+            method.load_state_dict(state)
+    assert method.memory.keys() == good["memory"].keys()
+    assert all(np.array_equal(method.memory["w"][name], kept) for name, kept in good["memory"]["w"].items())
+    method.load_state_dict(good)
+
+
+@pytest.mark.parametrize(
+    "text", ["feedback(topk)", "dgc(topk)", "sparcml(topk)", "ef21(topk)", "powersgd:rank=1", "gtopk"]
+)
+def test_a_sum_that_fails_changes_nothing(text):
+    """A rank is missing, or an argument is refused: what was not sent must not leave the memory."""
+    method, x = compress.get(text), gradients(60)["gaussian"].reshape(6, 10)
+
+    def failing(*args, **wishes):
+        raise TimeoutError
+
+    method.reduce(x, alone, "w")
+    before = method.state_dict()["memory"]["w"]
+    with pytest.raises(TimeoutError):
+        method.reduce(x, failing, "w")
+    assert all(np.array_equal(method.memory["w"][name], part) for name, part in before.items())
 
 
 def test_powersgd_is_exact_for_low_rank_and_the_same_on_all_ranks():
@@ -227,6 +267,12 @@ def test_thc_is_the_sum_within_a_step_per_rank(size, dtype):
         step = np.maximum(peaks / 7.0, 2.0**-126)
         assert (np.abs(results[0] - exact) <= size * step * (1 + 1e-5)).all(), name
     assert seen == {np.dtype(dtype)}
+
+
+def test_thc_of_a_step_that_is_too_small_is_zero():
+    x = np.float32([1e-38, -1e-38, 3e-39, 0])
+    with np.errstate(under="ignore"):
+        assert not compress.get("thc:width=8").reduce(x, alone, "w").any()
 
 
 def test_thc_errs_less_where_rounding_is_correlated():
