@@ -63,34 +63,34 @@ class TopK(Codec):
         return np.where(x > least, 0, x)
 
     def kernels(self, dtype: Any) -> Kernels:
-        return _kernels(float(self.ratio), CODES.index(np.dtype(dtype)))
+        return _kernels(float(self.ratio), WIDE, CODES.index(np.dtype(dtype)))
 
 
 @cache
-def _kernels(ratio: float, code: int) -> Kernels:
+def _kernels(ratio: float, wide_from: int, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         k = kept(ratio, count)
         x = stored(code, a, count)
         chosen = np.empty(k, np.int64)
         select(code, x, k, chosen)
-        narrow, wide, values = _parts(out, k, count)
+        narrow, wide, values = _parts(out, k, count < wide_from)
         for j in range(k):
-            if count < WIDE:
+            if count < wide_from:
                 narrow[j] = chosen[j]
             else:
                 wide[j] = chosen[j]
             values[j] = value(code, x[chosen[j]])
 
-    return Kernels(compiled(encode), _decoder(ratio, code, 0), _decoder(ratio, code, 1))
+    return Kernels(compiled(encode), _decoder(ratio, wide_from, code, 0), _decoder(ratio, wide_from, code, 1))
 
 
-def _decoder(ratio: float, code: int, adding: int) -> Any:
+def _decoder(ratio: float, wide_from: int, code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
         k = kept(ratio, count)
         y = start(adding, code, out, a, count)
-        narrow, wide, values = _parts(b if adding else a, k, count)
+        narrow, wide, values = _parts(b if adding else a, k, count < wide_from)
         for j in range(k):
-            i = np.int64(narrow[j]) if count < WIDE else np.int64(wide[j])
+            i = np.int64(narrow[j]) if count < wide_from else np.int64(wide[j])
             if 0 <= i < count:  # a message that was damaged writes nothing elsewhere
                 put(code, y, i, values[j])
 
@@ -98,7 +98,7 @@ def _decoder(ratio: float, code: int, adding: int) -> Any:
 
 
 @inline
-def _parts(message: int, k: int, count: int) -> Any:
+def _parts(message: int, k: int, short: bool) -> Any:
     """The indices of a message, as one width or the other, and its values."""
-    width = 4 if count < WIDE else 8
+    width = 4 if short else 8
     return at32(message, k), at64(message, k), floats(message + width * k, k)
