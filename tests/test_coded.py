@@ -128,6 +128,20 @@ def test_a_vector_is_encoded_once_for_all_peers():
         assert len(calls) == encodings, name
 
 
+@pytest.mark.parametrize("codec", ["int4:block=8", "topk:ratio=0.3"])
+def test_places_and_lengths_beyond_32_bits(codec, monkeypatch):
+    """Two ranks with 2**32 values and more: all are encoded, in one piece after the other, and as many bytes sent."""
+    shortened(monkeypatch, segment=1 << 28)
+    codec, n = compress.get(codec), 2**32 + 64
+    table = lower(order_of("ring", 2, n, dtype=F, codec=codec), 0, 2)
+    encode = table.kernels.index(codec.kernels(F).encode)
+    pieces = sorted((row[8], row[9]) for row in table.rows if row[0] == CALL and row[2] == encode)
+    assert [first for first, _ in pieces] == [0, *np.cumsum([count for _, count in pieces])[:-1]]
+    assert sum(pieces[-1]) == n
+    assert sum(row[5] for row in table.rows if row[0] == SEND) == 2 * codec.nbytes(n // 2)
+    assert table.array().max() > 2**33
+
+
 def test_noise_differs_between_operations_steps_and_ranks_but_not_among_equals():
     """One who holds the same sum as another must send the same message; all other noise is independent."""
     codec, numbers = compress.get("int3:rounding=stochastic"), {}
