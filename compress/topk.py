@@ -63,17 +63,17 @@ class TopK(Codec):
         return np.where(x > least, 0, x)
 
     def kernels(self, dtype: Any) -> Kernels:
-        return _kernels(float(self.ratio), CODES.index(np.dtype(dtype)))
+        return _kernels(float(self.ratio), WIDE, CODES.index(np.dtype(dtype)))
 
 
 @cache
-def _kernels(ratio: float, code: int) -> Kernels:
+def _kernels(ratio: float, wide_from: int, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         k, x = kept(ratio, count), stored(code, a, count)
-        chosen, values = np.empty(k, np.int64), _values(out, k, count)
+        chosen, values = np.empty(k, np.int64), _values(out, k, count < wide_from)
         select(code, x, k, chosen)
         for j in range(k):
-            if count < WIDE:
+            if count < wide_from:
                 at32(out, k)[j] = chosen[j]
             else:
                 at64(out, k)[j] = chosen[j]
@@ -81,20 +81,21 @@ def _kernels(ratio: float, code: int) -> Kernels:
 
     def rest(out: int, a: int, b: int, count: int, step: int) -> None:
         k, y = kept(ratio, count), start(1, code, out, a, count)
-        values = _values(b, k, count)
+        values = _values(b, k, count < wide_from)
         for j in range(k):
-            i = _index(b, j, k, count)
+            i = _index(b, j, k, count < wide_from)
             y[i] = narrow(code, widen(code, y[i]) - widen(code, rounded(code, values[j])))
 
-    return Kernels(compiled(encode), _decoder(ratio, code, 0), _decoder(ratio, code, 1), compiled(rest))
+    decoders = _decoder(ratio, wide_from, code, 0), _decoder(ratio, wide_from, code, 1)
+    return Kernels(compiled(encode), *decoders, compiled(rest))
 
 
-def _decoder(ratio: float, code: int, adding: int) -> Any:
+def _decoder(ratio: float, wide_from: int, code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
         k, message = kept(ratio, count), b if adding else a
-        y, values = start(adding, code, out, a, count), _values(message, k, count)
+        y, values = start(adding, code, out, a, count), _values(message, k, count < wide_from)
         for j in range(k):
-            i = _index(message, j, k, count)
+            i = _index(message, j, k, count < wide_from)
             if 0 <= i < count:  # a message that was damaged writes nothing elsewhere
                 put(code, y, i, values[j])
 
@@ -102,12 +103,12 @@ def _decoder(ratio: float, code: int, adding: int) -> Any:
 
 
 @inline
-def _index(message: int, j: int, k: int, count: int) -> Any:
+def _index(message: int, j: int, k: int, short: bool) -> Any:
     """Where a value belongs."""
-    return np.int64(at32(message, k)[j]) if count < WIDE else np.int64(at64(message, k)[j])
+    return np.int64(at32(message, k)[j]) if short else np.int64(at64(message, k)[j])
 
 
 @inline
-def _values(message: int, k: int, count: int) -> Any:
+def _values(message: int, k: int, short: bool) -> Any:
     """The values, which come after the indices."""
-    return floats(message + (4 if count < WIDE else 8) * k, k)
+    return floats(message + (4 if short else 8) * k, k)

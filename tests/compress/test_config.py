@@ -107,6 +107,26 @@ def test_text_of_a_codec_from_outside_is_its_repr():
     assert str(compress.get("feedback", codec=Linear())) == "feedback(Linear(width=9))"
 
 
+SHARES = [
+    "topk", "sampled", "blocktopk", "randomk", "gtopk", "oktopk", "feedback(topk)", "dgc(sampled)", "sparcml(topk)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SHARES)
+@pytest.mark.parametrize("ratio", ["0", "1.5", "-0.1", "nan"])
+def test_a_share_is_above_0_and_up_to_1(text, ratio):
+    with pytest.raises(ValueError, match=r"ratio is a number above 0, up to 1, not "):
+        compress.get(text.replace(")", f":ratio={ratio})") if ")" in text else f"{text}:ratio={ratio}")
+
+
+@pytest.mark.parametrize("name", ["topk", "sampled", "blocktopk", "randomk"])
+def test_all_are_sent_if_that_is_the_share(name):
+    codec = compress.get(f"{name}:ratio=1")
+    for n in (0, 1, 100):
+        x = np.arange(n, dtype=np.float32) - 7
+        assert np.array_equal(codec.decode(codec.encode(x), np.full_like(x, 5)), x)
+
+
 def test_what_cannot_be_encoded_is_refused():
     codec = compress.get("int8")
     with pytest.raises(TypeError, match="cannot encode dtype int32; have float16, bfloat16, float32, float64"):

@@ -2,6 +2,7 @@
 
 import pickle
 from itertools import combinations
+from threading import Thread
 
 import ml_dtypes
 import numpy as np
@@ -64,6 +65,82 @@ def test_memory_in_any_order(text):
     results = [run(2, lambda rank, allreduce, y=y: compress.get(text).reduce(y, allreduce, "w", Context(0, 0, rank, 2)))
                for y in (x, np.asfortranarray(x))]  # fmt: skip
     assert np.array_equal(results[0], results[1])
+
+
+EVERY = [
+    "feedback(int4)", "feedback(topk:ratio=0.1):warmup=4", "sparcml(topk:ratio=0.1)", "gtopk:ratio=0.1",
+    "oktopk:ratio=0.1", "dgc(topk:ratio=0.1):momentum=0.8", "powersgd:rank=2", "ef21(topk:ratio=0.1)",
+    "diana(int4)", "thc:block=32",
+]  # fmt: skip
+
+
+def trained(text, keys, resumed, size=3, steps=6):
+    """Each rank's results by key and what it remembers before every step and in the end, with a checkpoint or not."""
+
+    def work(rank, allreduce):
+        method, outs, kept = compress.get(text), {key: [] for key in keys}, []
+        for step in range(steps):
+            if resumed and step == 3:
+                state = pickle.loads(pickle.dumps(method.state_dict()))
+                method = compress.get(text)
+                method.load_state_dict(state)
+            kept.append(method.state_dict()["memory"])
+            for key in keys:
+                x = given(key, step, rank)
+                outs[key].append(method.reduce(x, allreduce, key, Context(step, 0, rank, size)))
+        return outs, [*kept, method.state_dict()["memory"]]
+
+    return run(size, work)
+
+
+def given(key, step, rank):
+    return gradients(600, 100 * step + 10 * ord(key) + rank)["gaussian"].reshape(30, 20)
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_every_method_goes_on_after_a_checkpoint_and_keeps_tensors_apart(text):
+    alone, resumed = trained(text, "a", False), trained(text, "ab", True)
+    for (outs, _), (others, _) in zip(alone, resumed):
+        assert np.array_equal(outs["a"], others["a"]) and not np.array_equal(others["a"], others["b"])
+        assert np.array_equal(outs["a"], alone[0][0]["a"])
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_every_method_conserves_what_it_was_given_across_a_checkpoint(text):
+    results = trained(text, "ab", True)
+    for key in "ab":
+        ends = [kept[-1].get(key, {}) for _, kept in results]
+        if text.startswith("thc"):  # has no memory, for it is right in the mean
+            assert not any(ends)
+        elif "own" in ends[0]:  # all know the sum of all states
+            assert np.allclose(sum(end["own"] for end in ends), ends[0]["total"], atol=1e-4)
+            assert all(np.array_equal(end["total"], ends[0]["total"]) for end in ends)
+        else:
+            inputs = np.zeros((30, 20))
+            for rank, (_, kept) in enumerate(results):
+                for step in range(6):
+                    velocity = kept[step].get(key, {}).get("velocity", 0)
+                    inputs += given(key, step, rank) + 0.8 * velocity
+            total = np.sum(results[0][0][key], axis=0, dtype=float) + sum(end["residual"] for end in ends)
+            assert np.allclose(total, inputs, atol=1e-3)
+
+
+def test_two_threads_may_reduce_two_tensors_at_once():
+    """With one method: the bits that each would give alone."""
+    method, apart, steps = compress.get("feedback(topk:ratio=0.1)"), {}, range(40)
+    outs = {key: [] for key in "ab"}
+
+    def work(method, key, outs):
+        outs.extend(method.reduce(given(key, step, 0), alone, key, Context(step)) for step in steps)
+
+    threads = [Thread(target=work, args=(method, key, outs[key])) for key in outs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for key in outs:
+        work(compress.get(str(method)), key, apart.setdefault(key, []))
+        assert np.array_equal(outs[key], apart[key])
 
 
 def test_feedback_over_ranks_is_the_sum_of_what_was_sent():
