@@ -14,6 +14,7 @@ The rules that give all ranks the same bits, with a codec as without:
 import threading
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -215,12 +216,16 @@ class _Simulation:
         return coded
 
 
-def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "") -> list[Any]:
-    """What work(rank, allreduce) returns on each rank; ranks are threads, `allreduce` is that of a method."""
+def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "", number: int = 0) -> list[Any]:
+    """What work(rank, allreduce) returns on each rank; ranks are threads, `allreduce` is that of a method.
+
+    For random numbers, operations are counted from `number` on.
+    """
     barrier, given, results = threading.Barrier(size), [np.empty(0)] * size, [None] * size
     losts: list[Any] = [None] * size
     totals: list[np.ndarray] = []
     errors: list[Exception] = []
+    numbers = count(number)
     ops = {"sum": np.add, "max": np.maximum}
 
     def rank_of(rank: int) -> None:
@@ -235,7 +240,7 @@ def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "") -> list
             given[rank], losts[rank] = x, np.zeros_like(x)
             if barrier.wait() == 0:
                 chosen = algorithm or prefer.replace("auto", "one_shot")
-                totals[:] = simulate(chosen, given, codec, 0, ops[op], losts)
+                totals[:] = simulate(chosen, given, codec, next(numbers), ops[op], losts)
             barrier.wait()
             if lost:
                 x[...] = losts[rank]
