@@ -151,6 +151,5 @@ def _try_out(codec: Codec, dtype: np.dtype) -> None:
     message, out = encoded(codec, values, np.zeros(nbytes, np.uint8)), np.full(values.size, np.nan, dtype)
     if codec.exact_size and message.size != nbytes:
         raise ValueError(f"{codec} makes {message.size} bytes of {values.size} values; it promises {nbytes}")
-    codec.decode(message, out)
-    if np.isnan(out).any():
+    if codec.decode(message, out) is not out or np.isnan(out).any():
         raise ValueError(f"{codec} does not decode into `out`")
