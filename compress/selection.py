@@ -48,7 +48,8 @@ def gather(code: int, x: Any, least: Any, indices: Any) -> int:
         part = x[first : first + STRIP]
         for i in range(part.size):
             flags[i] = np.uint8(magnitude(value(code, part[i])) >= least)
-        flags[part.size :] = 0
+        for i in range(part.size, STRIP):
+            flags[i] = 0
         for word in range((part.size + 7) // 8):
             if words[word]:  # of eight that are none is the rule; one by one without a branch, to be guessed wrong
                 for i in range(8):
@@ -58,17 +59,18 @@ def gather(code: int, x: Any, least: Any, indices: Any) -> int:
 
 
 @njit(error_model="numpy")
-def _digit(counts: Any, k: int) -> tuple[int, int]:
+def _digit(tables: Any, k: int) -> tuple[int, int]:
     """The digit of the k-th largest number, and how many numbers have a larger one."""
-    larger = 0
-    digit = counts.size - 1
-    while larger + counts[digit] < k:
-        larger += counts[digit]
+    larger, digit = 0, tables.shape[1]
+    while True:
         digit -= 1
-    return digit, larger
+        here = np.int64(tables[0, digit] + tables[1, digit] + tables[2, digit] + tables[3, digit])
+        if larger + here >= k:
+            return digit, larger
+        larger += here
 
 
-@inline
+@njit(error_model="numpy")
 def _kth(code: int, x: Any, k: int) -> tuple[int, int]:
     """The k-th largest magnitude, and how many are larger."""
     prefix, larger, shift = 0, 0, np.uint32(31)
@@ -79,7 +81,7 @@ def _kth(code: int, x: Any, k: int) -> tuple[int, int]:
             key = magnitude(value(code, x[i]))
             if key >> (shift + np.uint32(width)) == prefix:
                 tables[i & 3, (key >> shift) & np.uint32((1 << width) - 1)] += np.uint32(1)
-        digit, more = _digit(tables.sum(axis=0)[: 1 << width], k - larger)
+        digit, more = _digit(tables, k - larger)
         prefix, larger = prefix << width | digit, larger + more
     return prefix, larger
 
@@ -98,10 +100,13 @@ def _largest(code: int, x: Any, k: int) -> Any:
     return indices[:k]
 
 
-@inline
+@njit(error_model="numpy")
 def _nearly(code: int, x: Any, k: int) -> Any:
     """A magnitude that more than k values reach, but rarely many more, from a sample."""
-    sample = x[:: (x.size // SAMPLE) | 1]
+    apart = (x.size // SAMPLE) | 1
+    sample = np.empty((x.size - 1) // apart + 1, x.dtype)
+    for i in range(sample.size):
+        sample[i] = x[i * apart]
     expected = k * sample.size / x.size
     return np.uint32(_kth(code, sample, min(sample.size, ceil(expected + 4 * sqrt(expected) + 4)))[0])
 
@@ -116,9 +121,14 @@ def select(code: int, x: Any, k: int, chosen: Any) -> None:
         return
     indices = np.empty(min(2 * k, x.size) + STRIP, np.int64)
     found = gather(code, x, _nearly(code, x, k), indices)
-    if k <= found <= 2 * k:
-        places = _largest(code, x[indices[:found]], k)
+    if not k <= found <= 2 * k:
+        places = _largest(code, x, k)
         for j in range(k):
-            chosen[j] = indices[places[j]]
-    else:
-        chosen[:] = _largest(code, x, k)
+            chosen[j] = places[j]
+        return
+    nearly = np.empty(found, x.dtype)
+    for j in range(found):
+        nearly[j] = x[indices[j]]
+    places = _largest(code, nearly, k)
+    for j in range(k):
+        chosen[j] = indices[places[j]]
