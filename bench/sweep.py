@@ -1,210 +1,140 @@
 """The sweep: every algorithm at every message size, beside MPI's own, in one run."""
 
-from dataclasses import dataclass, field
-from functools import partial
-from hashlib import blake2b
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
-import allreduce
 import compress
-from allreduce.algorithms import parse
-from allreduce.buffers import as_codec, as_type
-from allreduce.costs import estimate, segmented
-from allreduce.execute.reductions import check
-from allreduce.native import OPS, mpi_has
 
+from .cells import Label, Maker, alike
+from .clock import STARTS
+from .console import Console
 from .environment import environment
-from .inputs import Arena, Case, exact, lossy, real
-from .report import Report, Row
-from .statistics import fit, summarize
+from .inputs import Case
+from .journal import Journal, opened
+from .model import Constants, constants_of, predict
+from .plan import OTHERS, Group, Sweep
+from .records import Row, key, ratios
+from .rounds import Limits, Rounds, Stop
 from .timing import Cell, measure
 
-__all__ = ["Sweep", "run"]
-
-#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, PyTorch's gloo, and every rank copying
-#: its input.
-OTHERS = ("native", "auto", "node", "gloo", "copy")
-#: Rows that no codec can be used with.
-UNCODED = ("node", "gloo", "copy")
-#: What the constants of the model are fitted to: short and long messages, many and few bytes added.
-PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What to measure; the arguments of the command line."""
-
-    min: int
-    max: int
-    factor: int
-    algorithms: list[str]
-    dtype: str
-    op: str
-    accumulate: str | None = None
-    codec: list[str] = field(default_factory=list)
-    data: str | None = None
-    buffers: str = "private"
-    rewrite: bool = False
-    seconds: float = 0.2
-    seed: int = 0
-    json: str | None = None
-
-    def sizes(self) -> list[int]:
-        """Message sizes in bytes, ascending."""
-        if self.factor < 2 or self.min > self.max:
-            raise ValueError(f"expected min <= max, factor >= 2, not {self.min}, {self.max}, {self.factor}")
-        sizes = [self.min]
-        while sizes[-1] * self.factor <= self.max:
-            sizes.append(sizes[-1] * self.factor)
-        return sizes
-
-    def names(self, size: int) -> list[str]:
-        """Our algorithms, each once, checked for this number of ranks."""
-        words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
-        names = [n for word in words for n in ([*allreduce.algorithms(), "auto"] if word == "all" else [word])]
-        for name in names:
-            if name not in OTHERS:
-                parse(name, size)
-        return list(dict.fromkeys(name for name in names if name != "native"))
+__all__ = ["Bench", "run"]
 
 
 def run(sweep: Sweep) -> int:
-    """Measure, print, write; returns 1 if any result was wrong, else 0. Collective."""
-    comm = MPI.COMM_WORLD
-    dtype = np.dtype(getattr(ml_dtypes, sweep.dtype, sweep.dtype))
-    check(dtype, sweep.op)
-    as_type(sweep.accumulate, dtype, sweep.op)
-    if sweep.codec and sweep.op != "sum":
-        raise ValueError(f"--codec is for op sum, not {sweep.op!r}")
-    for text in sweep.codec:
-        as_codec(text, dtype, sweep.op)
-    names, sizes = sweep.names(comm.size), sweep.sizes()
-    values = np.load(sweep.data, allow_pickle=False).reshape(-1) if sweep.data else None
-    if values is not None and not values.size:
-        raise ValueError(f"{sweep.data} holds no values")
+    """Measure, print, write; returns 1 if any result was wrong, 130 if interrupted, else 0. Collective."""
+    groups = sweep.groups()
+    bench = Bench(sweep, MPI.COMM_WORLD)
+    journal = opened(sweep.json, sweep.resume, bench.comm)
     rng = np.random.default_rng(sweep.seed)
-    arena = Arena(sweep.buffers, dtype, max(1, sizes[-1] // dtype.itemsize))
-    facts = environment(comm) | {"buffers": sweep.buffers, "rewrite": sweep.rewrite}
-    report = Report(facts, Path(sweep.json) if sweep.json else None, len(sizes), comm.rank == 0)
-    with report:
-        constants = constants_of(comm, rng)
-        report.constants(*constants)
-        for index in rng.permutation(len(sizes)):
-            count = max(1, sizes[index] // dtype.itemsize)
-            report.rows(rows_of(sweep, names, arena, count, values, constants, rng))
-    return report.exit_code()
+    with Console(bench.facts, sweep.style, journal.rows if journal else [], bench.comm.rank == 0) as console:
+        left = bench.left(groups, journal)
+        console.begin(len(left))
+        with Stop() as stop:
+            bench.begin(rng, stop, console, journal)
+            for group in (groups[index] for index in rng.permutation(len(groups))):
+                if group in left and not stop.agreed:
+                    console.rows(bench.measure(group, rng, stop, journal))
+    if journal:
+        journal.close()
+    code = np.array([1 if console.wrong else 130 if stop.agreed else 0])
+    bench.comm.Bcast(code)
+    return int(code[0])
 
 
-def rows_of(
-    sweep: Sweep,
-    names: list[str],
-    arena: Arena,
-    count: int,
-    values: np.ndarray | None,
-    constants: tuple[float, float, float],
-    rng: np.random.Generator,
-) -> list[Row]:
-    """Measure all algorithms at one size."""
-    comm, dtype = MPI.COMM_WORLD, arena.dtype
-    nbytes = count * dtype.itemsize
-    cases = case_pair(sweep.op, dtype, count, values)
-    wishes: dict[str, Any] = {"op": sweep.op} if sweep.op != "sum" else {}
-    wishes |= {"accumulate": sweep.accumulate} if sweep.accumulate else {}
-    calls: dict[tuple[str, str | None], Any] = {
-        (name, None): partial(allreduce.allreduce, algorithm=name, **wishes) for name in names
-    }
-    right: dict[str | None, tuple[Case, Case]] = {None: cases}
-    for text in sweep.codec:
-        codec = compress.get(text)
-        right[text] = lossy(cases[0], codec, dtype, comm.size), lossy(cases[1], codec, dtype, comm.size)
-        for name in names:
-            if name not in UNCODED:
-                calls[name, text] = partial(allreduce.allreduce, algorithm=name, codec=text, **wishes)
-    if ("copy", None) in calls:
-        calls["copy", None] = lambda send, recv: np.copyto(recv, send)
-    if ("gloo", None) in calls:
-        calls["gloo", None] = gloo(comm, sweep.op)
-    if mpi_has(dtype) and sweep.op in OPS:
-        calls["native", None] = partial(comm.Allreduce, op=OPS[sweep.op])
-    inputs = arena.inputs(cases)
-    cells = {
-        (name, codec): Cell(
-            call, right[codec], inputs, arena.array(f"{name} {codec}", count), sweep.rewrite, name != "copy"
-        )
-        for (name, codec), call in calls.items()
-    }
-    batch = measure(list(cells.values()), nbytes, comm, sweep.seconds, rng)
+class Bench:
+    """What all groups of a sweep share."""
 
-    samples = np.array([cell.samples for cell in cells.values()])
-    comm.Allreduce(MPI.IN_PLACE, samples, MPI.MAX)
-    wrong = np.array([cell.wrong for cell in cells.values()])
-    comm.Allreduce(MPI.IN_PLACE, wrong, MPI.SUM)
-    same = [not cell.checked or alike(cell.result) for cell in cells.values()]
-    native = samples[list(cells).index(("native", None))] if ("native", None) in cells else None
-    return [
-        Row(
-            nbytes=nbytes, count=count, dtype=dtype.name, op=sweep.op, ranks=comm.size, algorithm=name, codec=codec,
-            batch=batch,
-            **summarize(samples[i])._asdict(),
-            algbw=nbytes / np.median(samples[i]) / 1e9,
-            predicted=None if name in OTHERS or codec else predict(name, comm.size, nbytes, constants),
-            ratio=None if native is None else float(np.median(samples[i] / native)),
-            wrong=int(wrong[i]) + (0 if same[i] else count),
-            samples=samples[i].tolist(),
-        )
-        for i, (name, codec) in enumerate(cells)
-    ]  # fmt: skip
+    def __init__(self, sweep: Sweep, comm: MPI.Intracomm) -> None:
+        self.sweep, self.comm = sweep, comm
+        self.facts = environment(comm)
+        flush = 2 * max(self.facts["caches"].values(), default=1 << 25) if sweep.cold else 0
+        self.maker = Maker(sweep, comm, np.zeros(flush, np.uint8))
+        self.start = STARTS[sweep.start](comm)
+        self.limits = Limits(sweep.seconds, sweep.precision)
+        self.constants: Constants = (0.0, 0.0, 0.0)
 
+    def left(self, groups: list[Group], journal: Journal | None) -> set[Group]:
+        """Those of which the file does not hold all; collective."""
+        done = {key(row) for row in journal.rows if row.complete} if journal else set()
+        missing = np.array([any(key(self.row(g, label)) not in done for label in self.maker.labels(g)) for g in groups])
+        self.comm.Bcast(missing)
+        return {group for group, wanted in zip(groups, missing, strict=True) if wanted}
 
-def predict(name: str, size: int, nbytes: int, constants: tuple[float, float, float]) -> float:
-    """Seconds by the model, for the parameters that the engine takes."""
-    key, params = parse(name, size)
-    return estimate(key, size, nbytes, *constants, **segmented(key, size, nbytes, params))
+    def begin(self, rng: np.random.Generator, stop: Stop, console: Console, journal: Journal | None) -> None:
+        """Fit the model, and write down where we are; collective."""
+        self.constants = constants_of(self.comm, rng, stop)
+        alpha, beta, gamma = self.constants
+        words = f"alpha {alpha * 1e6:.2f} us, beta {beta * 1e9:.3f} ns/B, gamma {gamma * 1e9:.3f} ns/B added"
+        console.say(f"# model: {words}")
+        if journal:
+            habits = {"buffers": self.sweep.buffers, "rewrite": self.sweep.rewrite}
+            constants = {"alpha": alpha, "beta": beta, "gamma": gamma}
+            journal.write([{"record": "environment", **self.facts, **habits, **constants}])
 
+    def row(self, group: Group, label: Label) -> Row:
+        """Of a cell that is not measured yet."""
+        sweep, facts = self.sweep, self.facts
+        codec = compress.get(label.codec) if label.codec else None
+        modelled = label.algorithm not in OTHERS and not codec
+        nbytes = group.elements * group.dtype.itemsize
+        return Row(
+            mpi=facts["mpi"], ranks=self.comm.size, nodes=len(facts["hosts"]), dtype=group.dtype.name, op=group.op,
+            accumulate=sweep.accumulate, nbytes=nbytes, count=group.elements, algorithm=label.algorithm,
+            codec=label.codec, place=label.place, buffers=sweep.buffers,
+            cache="rewritten" if label.place == "in" and sweep.cache == "warm" else sweep.cache,
+            start=sweep.start, across=sweep.across, batch=1, marks=facts["marks"],
+            predicted=predict(label.algorithm, self.comm.size, nbytes, self.constants) if modelled else None,
+            wire=codec.nbytes(group.elements) if codec else nbytes, error=None, wrong=0, complete=False,
+        )  # fmt: skip
 
-def gloo(comm: MPI.Intracomm, op: str) -> Any:
-    """The all-reduce of PyTorch, which not everyone has."""
-    try:
-        from .gloo import start
-    except ModuleNotFoundError as error:
-        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
-    return start(comm, op)
+    def measure(self, group: Group, rng: np.random.Generator, stop: Stop, journal: Journal | None) -> list[Row]:
+        """All cells of a group; the rows are on rank 0. Collective."""
+        cells = self.maker.cells(group)
+        blanks = [self.row(group, label) for label in cells]
 
+        def watch(rounds: Rounds) -> None:
+            if journal and rounds.times:
+                journal.write((row.record() for row in filled(blanks, rounds)), final=False)
 
-def alike(array: np.ndarray) -> bool:
-    """Whether all ranks hold the same bits; collective."""
-    digest = np.frombuffer(blake2b(array.view(np.uint8).data, digest_size=16).digest(), np.uint8)
-    digests = np.empty((MPI.COMM_WORLD.size, 16), np.uint8)
-    MPI.COMM_WORLD.Allgather(digest, digests)
-    return bool((digests == digests[0]).all())
+        rounds = Rounds(self.comm, len(cells), self.sweep.across, self.limits, stop, watch)
+        try:
+            measure(list(cells.values()), self.maker.most(group), self.comm, self.start, rounds, rng)
+        finally:
+            watch(rounds)
+        same = [not cell.checked or alike(cell.result) for cell in cells.values()]
+        if self.comm.rank:
+            return []
+        rows = [
+            replace(
+                row,
+                complete=not stop.agreed,
+                wrong=row.wrong + (0 if alike else row.count),
+                error=inexactness(cell) if row.codec else None,
+            )
+            for row, cell, alike in zip(filled(blanks, rounds), cells.values(), same, strict=True)
+        ]
+        if journal:
+            journal.write([row.record() for row in rows])
+        return rows
 
 
-def case_pair(op: str, dtype: np.dtype, count: int, values: np.ndarray | None) -> tuple[Case, Case]:
-    """This rank's two inputs."""
-    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-    if values is not None:
-        return real(values, dtype, op, count, rank, size, 0), real(values, dtype, op, count, rank, size, 1)
-    return exact(dtype, op, count, rank, size, 0), exact(dtype, op, count, rank, size, 1)
+def filled(blanks: list[Row], rounds: Rounds) -> list[Row]:
+    """Rows of what has been measured."""
+    times, slowest = np.array(rounds.times).T, np.array(rounds.slowest).T
+    lists: list[list[Any]] = [[None if np.isnan(t) else float(t) for t in cell] for cell in times]
+    rows = [
+        replace(row, batch=rounds.batch, wrong=int(wrong), samples=[cell], slowest=[ranks.tolist()])
+        for row, wrong, cell, ranks in zip(blanks, rounds.wrong, lists, slowest, strict=True)
+    ]
+    return ratios(rows)
 
 
-def constants_of(comm: MPI.Intracomm, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Alpha, beta and gamma of this machine: the model fitted to a few of our own all-reduces."""
-    features, times = [], []
-    for name, nbytes in PROBES:
-        cases = case_pair("sum", np.dtype(np.float32), nbytes // 4, None)
-        inputs = cases[0].send, cases[1].send
-        cell = Cell(partial(allreduce.allreduce, algorithm=name), cases, inputs, np.empty_like(inputs[0]))
-        measure([cell], nbytes, comm, 0.02, rng)
-        slowest = np.array(cell.samples)
-        comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
-        features.append([estimate(name, comm.size, nbytes, *unit) for unit in np.eye(3)])
-        times.append(float(np.median(slowest)))
-    if comm.size == 1:
-        return 0.0, 0.0, 0.0
-    alpha, beta, gamma = fit(np.array(features), np.array(times))
-    return float(alpha), float(beta), float(gamma)
+def inexactness(cell: Cell) -> float:
+    """Squared error of the last sum over its squares."""
+    case: Case = cell.case
+    exact = case.expected.astype(np.float64)
+    squares = float(np.sum(exact**2))
+    return float(np.sum((cell.result.astype(np.float64) - exact) ** 2)) / squares if squares else 0.0

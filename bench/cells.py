@@ -1,0 +1,144 @@
+"""The calls to be timed for one group: what they are given, where their results go, what they must be."""
+
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+import allreduce
+import compress
+from allreduce.native import OPS, mpi_has
+
+from .inputs import Arena, Case, exact, lossy, real
+from .plan import Group, Sweep
+from .timing import BATCHED, Cell
+
+__all__ = ["Label", "Maker", "alike", "case_pair"]
+
+#: Rows that no codec can be used with.
+UNCODED = ("node", "gloo", "copy", "native")
+
+
+class Label(NamedTuple):
+    """Which call of a group: an algorithm, a codec if any, out of place or in place."""
+
+    algorithm: str
+    codec: str | None
+    place: str
+
+
+class Maker:
+    """Makes the cells of a sweep's groups on this rank.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    flush : numpy.ndarray
+        Longer than the caches, to be written over where they are to be cold.
+    """
+
+    def __init__(self, sweep: Sweep, comm: MPI.Intracomm, flush: np.ndarray) -> None:
+        self.sweep, self.comm, self.flush = sweep, comm, flush
+        self.names, self.values = sweep.names(comm.size), sweep.values()
+        self.arena = Arena(sweep.buffers, max([*sweep.lengths(), 16]))
+
+    def most(self, group: Group) -> int:
+        """Calls in a repetition."""
+        return self.sweep.batch if group.nbytes <= BATCHED and self.sweep.cache != "cold" else 1
+
+    def labels(self, group: Group) -> list[Label]:
+        """What is measured, the same on all ranks."""
+        names = self.names + (["native"] if mpi_has(group.dtype) and group.op in OPS else [])
+        codecs = {name: [None] if name in UNCODED else [None, *self.sweep.codec] for name in names}
+        return [
+            Label(name, codec, place)
+            for place in self.sweep.place
+            for name in names
+            for codec in codecs[name]
+            if (name, place) != ("copy", "in")
+        ]
+
+    def cells(self, group: Group) -> dict[Label, Cell]:
+        """Ready to be measured."""
+        cases = case_pair(group.op, group.dtype, group.elements, self.values)
+        size = self.comm.size
+        right: dict[str | None, tuple[Case, Case]] = {None: cases}
+        for text in self.sweep.codec:
+            codec = compress.get(text)
+            right[text] = tuple(lossy(case, codec, group.dtype, size) for case in cases)  # type: ignore[assignment]
+        return {label: self._cell(label, group, right[label.codec]) for label in self.labels(group)}
+
+    def _cell(self, label: Label, group: Group, cases: tuple[Case, Case]) -> Cell:
+        make = self._in_place if label.place == "in" else self._out_of_place
+        return make(label, group, cases, self._call(label, group))
+
+    def _call(self, label: Label, group: Group) -> Callable[[Any, Any], object]:
+        if label.algorithm == "copy":
+            return lambda send, recv: np.copyto(recv, send)
+        if label.algorithm == "gloo":
+            return gloo(self.comm, group.op)
+        if label.algorithm == "native":
+            return partial(self.comm.Allreduce, op=OPS[group.op])
+        wishes: dict[str, Any] = {"op": group.op} if group.op != "sum" else {}
+        wishes |= {"accumulate": self.sweep.accumulate} if self.sweep.accumulate else {}
+        wishes |= {"codec": label.codec} if label.codec else {}
+        return partial(allreduce.allreduce, algorithm=label.algorithm, **wishes)
+
+    def _out_of_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Any) -> Cell:
+        sends = [self.arena.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
+        for send, case in zip(sends, cases, strict=True):
+            np.copyto(send, case.send)
+        result = self.arena.array(" ".join(map(str, label)), group.elements, group.dtype)
+
+        def prepare(variant: int) -> None:
+            if self.sweep.rewrite:  # what others have of it in their caches is void
+                np.copyto(sends[variant], cases[variant].send)
+            self._cool()
+
+        most = self.most(group)
+        arguments = [(sends[0], result)] * most, [(sends[1], result)] * most
+        return Cell(call, cases, arguments, [result] * most, prepare, label.algorithm != "copy")
+
+    def _in_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Any) -> Cell:
+        """Every call of a batch has a buffer of its own: a sum of sums would be another number."""
+        buffers = self.arena.arrays(" ".join(map(str, label)), group.elements, group.dtype, self.most(group))
+        arguments = [(MPI.IN_PLACE if label.algorithm == "native" else each, each) for each in buffers]
+
+        def prepare(variant: int) -> None:
+            for each in buffers:
+                np.copyto(each, cases[variant].send)
+            self._cool()
+
+        return Cell(call, cases, (arguments, arguments), buffers, prepare)
+
+    def _cool(self) -> None:
+        if self.sweep.cold:
+            self.flush += 1
+
+
+def case_pair(op: str, dtype: np.dtype, count: int, values: np.ndarray | None) -> tuple[Case, Case]:
+    """This rank's two inputs."""
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    if values is not None:
+        return real(values, dtype, op, count, rank, size, 0), real(values, dtype, op, count, rank, size, 1)
+    return exact(dtype, op, count, rank, size, 0), exact(dtype, op, count, rank, size, 1)
+
+
+def gloo(comm: MPI.Intracomm, op: str) -> Callable[[Any, Any], object]:
+    """The all-reduce of PyTorch, which not everyone has."""
+    try:
+        from .gloo import start
+    except ModuleNotFoundError as error:
+        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
+    return start(comm, op)
+
+
+def alike(array: np.ndarray) -> bool:
+    """Whether all ranks hold the same bits; collective."""
+    digest = np.frombuffer(blake2b(array.view(np.uint8).data, digest_size=16).digest(), np.uint8)
+    digests = np.empty((MPI.COMM_WORLD.size, 16), np.uint8)
+    MPI.COMM_WORLD.Allgather(digest, digests)
+    return bool((digests == digests[0]).all())

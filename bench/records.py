@@ -1,0 +1,130 @@
+"""What a sweep has measured: a row per cell, with all repetitions."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .statistics import Summary, paired, summarize
+
+__all__ = ["IDENTITY", "Row", "key", "merge", "ratios"]
+
+#: What a cell is. Rows that agree in all of it are launches of one measurement.
+IDENTITY = (
+    "mpi", "ranks", "nodes", "dtype", "op", "accumulate", "nbytes", "count", "algorithm", "codec", "place", "buffers",
+    "cache", "start", "across",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm at one size; times in seconds, bandwidths in GB/s (10^9 bytes).
+
+    `batch` calls back to back make a repetition. `samples` holds a list per launch of the program, with None where a
+    rank started late; `slowest` likewise the rank that took longest. `wire` is the bytes of the whole vector as it
+    travels, `error` the squared error of the sum over its squares, `marks` what makes the times doubtful.
+    """
+
+    mpi: str
+    ranks: int
+    nodes: int
+    dtype: str
+    op: str
+    accumulate: str | None
+    nbytes: int
+    count: int
+    algorithm: str
+    codec: str | None
+    place: str
+    buffers: str
+    cache: str
+    start: str
+    across: str
+    batch: int
+    marks: list[str]
+    predicted: float | None
+    wire: int
+    error: float | None
+    wrong: int
+    complete: bool
+    ratio: float | None = None
+    samples: list[list[float | None]] = field(repr=False, default_factory=list)
+    slowest: list[list[int]] = field(repr=False, default_factory=list)
+
+    @cached_property
+    def time(self) -> Summary:
+        """Of a call; over launches, where there are several."""
+        return summarize(self.samples)
+
+    @cached_property
+    def valid(self) -> np.ndarray:
+        """The repetitions of all launches that count, shape (repetitions,)."""
+        return np.array([x for launch in self.samples for x in launch if x is not None])
+
+    @property
+    def late(self) -> int:
+        """Repetitions thrown away, because a rank started late."""
+        return sum(x is None for launch in self.samples for x in launch)
+
+    @property
+    def algbw(self) -> float:
+        """Bytes over time."""
+        return self.nbytes / self.time.median / 1e9
+
+    @property
+    def busbw(self) -> float:
+        """The same times 2(p-1)/p, what every rank must send (nccl-tests' convention)."""
+        return self.algbw * 2 * (self.ranks - 1) / self.ranks
+
+    def record(self) -> dict[str, Any]:
+        """All fields, and what follows from them for those who read the file with other tools."""
+        found: dict[str, Any] = {}
+        if self.valid.size:
+            found = {**self.time._asdict(), "p99": float(np.quantile(self.valid, 0.99)), "late": self.late}
+            found |= {"mean": float(self.valid.mean()), "algbw": self.algbw, "busbw": self.busbw}
+        known = asdict(self)
+        bulk = {name: known.pop(name) for name in ("samples", "slowest")}
+        return {"record": "row", **known, **found, **bulk}
+
+
+def key(row: Row) -> tuple[Any, ...]:
+    """What makes rows comparable."""
+    return tuple(getattr(row, name) for name in IDENTITY)
+
+
+def ratios(rows: list[Row]) -> list[Row]:
+    """The rows with their time over that of MPI's own, measured in the same rounds."""
+    native = {_besides(row): row for row in rows if row.algorithm == "native"}
+    found = []
+    for row in rows:
+        base = native.get(_besides(row))
+        ratio = paired(row.samples, base.samples) if base else None
+        found.append(replace(row, ratio=ratio.median if ratio and ratio.median > 0 else None))
+    return found
+
+
+def _besides(row: Row) -> tuple[Any, ...]:
+    return tuple(getattr(row, name) for name in IDENTITY if name not in ("algorithm", "codec"))
+
+
+def merge(rows: Iterable[Row]) -> list[Row]:
+    """One row per cell, with the launches of all."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return ratios([_joined(same) for same in groups.values()])
+
+
+def _joined(rows: list[Row]) -> Row:
+    if len(rows) == 1:
+        return rows[0]
+    return replace(
+        rows[0],
+        marks=sorted({mark for row in rows for mark in row.marks}),
+        wrong=sum(row.wrong for row in rows),
+        complete=all(row.complete for row in rows),
+        samples=[launch for row in rows for launch in row.samples],
+        slowest=[launch for row in rows for launch in row.slowest],
+    )
