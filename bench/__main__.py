@@ -48,6 +48,14 @@ def compare(wishes: dict[str, Any]) -> int:
     return compare(wishes["old"], wishes["new"], wishes["threshold"])
 
 
+def report(wishes: dict[str, Any]) -> int:
+    """Write a page."""
+    from .report import write
+
+    write(wishes["files"], wishes["out"])
+    return 0
+
+
 def peers(wishes: dict[str, Any]) -> int:
     """Print a table."""
     from .peers import table
@@ -71,7 +79,7 @@ def codecs(wishes: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {f.__name__: f for f in (sweep, environment, merge, show, compare, peers, codecs)}
+COMMANDS = {f.__name__: f for f in (sweep, environment, merge, show, compare, report, peers, codecs)}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -98,6 +98,8 @@ def _files(commands: Any) -> None:
     merge.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="must not exist yet")
     show = reading("show", "print what sweeps have measured")
     show.add_argument("--style", choices=STYLES, default="table", help="columns of another tool, or CSV")
+    report = reading("report", "a page with pictures, of one or more sweeps")
+    report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
     reading("peers", "a table of the sweeps that scripts/peers has run")
     compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
     compare.add_argument("old", type=Path, metavar="OLD.jsonl")

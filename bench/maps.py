@@ -1,0 +1,64 @@
+"""Pictures that compare what differs in more than the size: who wins where, and what codecs cost and save."""
+
+from collections.abc import Iterable
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.ticker import EngFormatter
+
+from .figures import COLORS, MARKERS, length
+from .records import Row
+
+__all__ = ["tradeoff", "winners"]
+
+
+def winners(axes: Any, rows: Iterable[Row]) -> None:
+    """The fastest algorithm at each size and number of ranks, with its time over that of MPI's own."""
+    best: dict[tuple[int, int], Row] = {}
+    for row in rows:
+        at = row.ranks, row.nbytes
+        if row.algorithm != "copy" and (at not in best or row.time.median < best[at].time.median):
+            best[at] = row
+    ranks, sizes = sorted({p for p, _ in best}), sorted({n for _, n in best})
+    names = sorted({row.algorithm for row in best.values()}, key=lambda name: (name != "native", name))
+    colors = {name: "#dddddd" if name == "native" else COLORS[i % len(COLORS)] for i, name in enumerate(names)}
+    image = np.ones((len(ranks), len(sizes), 3))
+    for (p, n), row in best.items():
+        y, x = ranks.index(p), sizes.index(n)
+        image[y, x] = 0.55 * np.array(to_rgb(colors[row.algorithm])) + 0.45  # pale: black words stand on it
+        ratio = "" if row.ratio is None else f"\n{row.ratio:.2f}"
+        axes.text(x, y, row.algorithm.replace("_", "\n").replace(":", ":\n") + ratio, ha="center", va="center", size=6)
+    axes.imshow(image, aspect="auto", origin="lower")
+    axes.set_xticks(range(len(sizes)), [length(n) for n in sizes], rotation=30, ha="right")
+    axes.set_yticks(range(len(ranks)), [str(p) for p in ranks])
+    axes.set(xlabel="size of the vector on every rank", ylabel="ranks")
+    axes.grid(False)
+
+
+def tradeoff(axes: Any, rows: Iterable[Row]) -> None:
+    """Error against time of one size; a marker's area is the bytes that travel, its colour the codec."""
+    rows = list(rows)
+    coded = [row for row in rows if row.codec]
+    colors = dict(zip(sorted({row.codec for row in coded if row.codec}), cycle(COLORS)))
+    markers = dict(zip(sorted({row.algorithm for row in coded}), cycle(MARKERS)))
+    least = min((row.error for row in coded if row.error), default=1e-8) / 10  # where those without error stand
+    for row in coded:
+        look = {"color": colors[row.codec or ""], "marker": markers[row.algorithm], "alpha": 0.8, "linewidth": 0}
+        axes.scatter(row.time.median, max(row.error or 0, least), s=20 + 180 * row.wire / row.nbytes, **look)
+    for codec, color in colors.items():
+        axes.plot([], [], "o", color=color, label=codec)
+    for name, marker in markers.items():
+        axes.plot([], [], marker, color="#888888", label=name)
+    for row in rows:
+        if not row.codec and row.algorithm in (*markers, "native"):
+            axes.axvline(row.time.median, color="#888888", linestyle="--", linewidth=0.8)
+            axes.annotate(f"{row.algorithm}, exact", (row.time.median, 0.02), rotation=90, size=7,
+                          xycoords=("data", "axes fraction"), ha="right", color="#555555")  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="time of one all-reduce")
+    for ticks in ("major", "minor"):
+        getattr(axes.xaxis, f"set_{ticks}_formatter")(EngFormatter("s"))
+    axes.set_ylabel("squared error of the sum over its squares")
+    axes.set_ylim(axes.get_ylim()[0] / 2, axes.get_ylim()[1] * 2)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
