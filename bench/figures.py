@@ -12,7 +12,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
 from .records import Row
 from .statistics import Summary, paired
 
-__all__ = ["bandwidth", "draw", "emphasized", "length", "predicted", "speedup", "stragglers", "time"]
+__all__ = ["bandwidth", "by_algorithm", "draw", "emphasized", "legend", "length", "predicted", "speedup", "time"]
 
 #: Okabe and Ito's colours, told apart whatever one's eyes; each has a marker of its own for print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C00")
@@ -101,20 +101,8 @@ def predicted(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> N
     _plain(axes)
 
 
-def stragglers(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
-    """How often each rank was the last; the dashed line is an equal share."""
-    for name, same in _by_algorithm(row for row in rows if looks[row.algorithm] is not FAINT):
-        last = np.concatenate([launch for row in same for launch in row.slowest])
-        shares = np.bincount(last.astype(int), minlength=rows[0].ranks) / len(last)
-        axes.plot(range(len(shares)), 100 * shares, label=name, **looks[name] | {"linestyle": ":"})
-    axes.axhline(100 / rows[0].ranks, color="black", linestyle="--", linewidth=1)
-    axes.set(ylim=(0, None), xlabel="rank", ylabel="of the repetitions it was the last in (%)")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    _legend(axes)
-
-
 def _lines(axes: Any, rows: list[Row], looks: dict[str, Any], value: Callable[[Row], Summary]) -> None:
-    for name, same in _by_algorithm(rows):
+    for name, same in by_algorithm(rows):
         sizes, found = [row.nbytes for row in same], [value(row) for row in same]
         look = {"markersize": 4, "linewidth": 1.4, **looks[name]}
         axes.plot(sizes, [s.median for s in found], label=name, zorder=2 if looks[name] is FAINT else 3, **look)
@@ -126,7 +114,7 @@ def _lines(axes: Any, rows: list[Row], looks: dict[str, Any], value: Callable[[R
     axes.set_xticks(ticks, [length(n) for n in ticks], rotation=30, ha="right")
     axes.set_xlabel("size of the vector on every rank")
     axes.minorticks_off()
-    _legend(axes)
+    legend(axes)
 
 
 def _plain(axes: Any) -> None:
@@ -138,7 +126,7 @@ def _plain(axes: Any) -> None:
     axes.yaxis.set_minor_formatter(FuncFormatter(lambda x, _: ""))
 
 
-def _legend(axes: Any) -> None:
+def legend(axes: Any) -> None:
     """Beside the picture; those that are pale share a line."""
     handles, labels = axes.get_legend_handles_labels()
     pale = [h.get_color() == FAINT["color"] for h in handles]
@@ -148,7 +136,7 @@ def _legend(axes: Any) -> None:
     axes.legend(*zip(*kept, strict=True), loc="upper left", bbox_to_anchor=(1, 1), handlelength=2.6) if kept else None
 
 
-def _by_algorithm(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+def by_algorithm(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
     """Sizes ascend."""
     groups: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.nbytes):

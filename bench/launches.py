@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .journal import collect
 from .records import Row, key
 
-__all__ = ["Change", "changes", "compare", "join"]
+__all__ = ["Change", "changes", "compare", "distinct", "join"]
 
 #: Launches of one sweep must have these in common.
 COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "revision")
@@ -90,3 +90,13 @@ def _differences(first: dict[str, Any], *others: dict[str, Any]) -> list[str]:
         for name in COMMON
         if len(values := {str(facts.get(name)) for facts in (first, *others)}) > 1
     ]
+
+
+def distinct(environments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Launches that differ in more than when they were, each with how many were like it."""
+    passing = ("record", "time", "load", "masks", "alpha", "beta", "gamma", "arguments")
+    found: dict[str, dict[str, Any]] = {}
+    for facts in environments:
+        lasting = {name: value for name, value in facts.items() if name not in passing}
+        found.setdefault(str(lasting), {"launches": 0, **lasting})["launches"] += 1
+    return list(found.values())

@@ -1,4 +1,4 @@
-"""Pictures that compare what differs in more than the size: who wins where, and what codecs cost and save."""
+"""Pictures that are no lines over sizes: who wins where, who comes last, and what codecs cost and save."""
 
 from collections.abc import Iterable
 from itertools import cycle
@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.ticker import EngFormatter
 
-from .figures import COLORS, MARKERS, length
+from .figures import COLORS, FAINT, MARKERS, by_algorithm, legend, length
 from .records import Row
 
-__all__ = ["tradeoff", "winners"]
+__all__ = ["stragglers", "tradeoff", "winners"]
 
 
 def winners(axes: Any, rows: Iterable[Row]) -> None:
@@ -62,3 +62,15 @@ def tradeoff(axes: Any, rows: Iterable[Row]) -> None:
     axes.set_ylabel("squared error of the sum over its squares")
     axes.set_ylim(axes.get_ylim()[0] / 2, axes.get_ylim()[1] * 2)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def stragglers(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
+    """How often each rank was the last; the dashed line is an equal share."""
+    for name, same in by_algorithm(row for row in rows if looks[row.algorithm] is not FAINT):
+        last = np.concatenate([launch for row in same for launch in row.slowest])
+        shares = np.bincount(last.astype(int), minlength=rows[0].ranks) / len(last)
+        axes.plot(range(len(shares)), 100 * shares, label=name, **looks[name] | {"linestyle": ":"})
+    axes.axhline(100 / rows[0].ranks, color="black", linestyle="--", linewidth=1)
+    axes.set(ylim=(0, None), xlabel="rank", ylabel="of the repetitions it was the last in (%)")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    legend(axes)

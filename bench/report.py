@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .journal import collect
+from .launches import distinct
 from .records import IDENTITY, Row
 
 __all__ = ["page", "write"]
@@ -116,7 +117,7 @@ def pictures(rows: list[Row], salt: str) -> Iterator[Picture]:
     """Of one setting."""
     from . import figures
     from .figures import draw
-    from .maps import tradeoff
+    from .maps import stragglers, tradeoff
 
     exact = [row for row in rows if not row.codec]
     looks = figures.emphasized(exact)
@@ -131,7 +132,7 @@ def pictures(rows: list[Row], salt: str) -> Iterator[Picture]:
         yield Picture("Predicted against measured", accuracy(modelled), svg)
     if rows[0].ranks > 1:
         words = "Of all sizes. A rank that is far above the dashed line holds up the others."
-        yield Picture("Stragglers", words, draw(f"last {salt}", figures.stragglers, exact, looks))
+        yield Picture("Stragglers", words, draw(f"last {salt}", stragglers, exact, looks))
     coded = sorted({row.nbytes for row in rows if row.codec})
     for nbytes in coded[-1:]:
         words = "Lower left is better: less error, less time. The area of a mark is the bytes that travel."
@@ -146,13 +147,3 @@ def accuracy(rows: list[Row]) -> str:
     if not far.size:
         return "The grey band is within 25 %."
     return f"Within 25 % (the grey band) are {np.mean(far <= CLOSE):.0%} of the {far.size} cells from 64 KiB up."
-
-
-def distinct(environments: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Launches that differ in more than when they were, each with how many were like it."""
-    passing = ("record", "time", "load", "masks", "alpha", "beta", "gamma", "arguments")
-    found: dict[str, dict[str, Any]] = {}
-    for facts in environments:
-        lasting = {name: value for name, value in facts.items() if name not in passing}
-        found.setdefault(str(lasting), {"launches": 0, **lasting})["launches"] += 1
-    return list(found.values())

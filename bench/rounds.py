@@ -74,7 +74,9 @@ class Limits:
         if counted < FEWEST and rounds < PATIENT * FEWEST:
             return False
         spent = batch * float(np.nansum(times))
-        return rounds >= MOST or spent >= self.seconds * cells or bool((half_width(times) <= self.precision).all())
+        if rounds >= MOST or spent >= self.seconds * cells:
+            return True
+        return rounds % FEWEST == 0 and bool((half_width(times) <= self.precision).all())
 
 
 class Rounds:

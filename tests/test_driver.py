@@ -1,7 +1,9 @@
 """What the benchmark driver does with its measurements: statistics, files, comparisons and columns; no launcher."""
 
+import doctest
 import json
 from dataclasses import replace
+from importlib import import_module
 from math import comb
 
 import numpy as np
@@ -37,7 +39,7 @@ def written(path, rows, **facts):
     return path
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 6, 11, 100, 1001])
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 11, 100, 301])
 def test_the_interval_has_the_confidence_that_it_claims_and_none_narrower_has_enough(n):
     left_out, confidence = interval(n)
     exact = [1 - 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n for k in range((n + 1) // 2)]
@@ -218,6 +220,11 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
         plan.write_text(text)
         with pytest.raises(SystemExit):
             arguments(["sweep", "--plan", str(plan)])
+
+
+@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "figures"])
+def test_examples(name):
+    assert doctest.testmod(import_module(f"bench.{name}")).failed == 0
 
 
 def test_what_the_machine_says(tmp_path):
