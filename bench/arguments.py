@@ -16,7 +16,7 @@ def arguments(words: Sequence[str] | None = None) -> dict[str, Any]:
     words = list(sys.argv[1:] if words is None else words)
     wishes = vars(parser().parse_args(words))
     if wishes.get("plan"):
-        from .plan import words as words_of
+        from .planfile import words as words_of
 
         wishes = vars(parser().parse_args([words[0], *words_of(wishes["plan"]), *words[1:]]))
     wishes.pop("plan", None)
@@ -66,6 +66,7 @@ def _sweep(commands: Any) -> None:
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", nargs="+", help="of the elements, such as float32 bfloat16 int64 (default float32)")
     add("--op", nargs="+", help="sum, prod, min, max, avg, ... (default sum)")
+    add("--ranks", type=int, nargs="+", metavar="P", help="only the first P, one number after the other (default all)")
     add("--accumulate", metavar="DTYPE", help="make sums in a wider type")
     words = "measure each with what travels encoded, too: int8, topk:ratio=0.01, ...; wrong is what exceeds the bound"
     add("--codec", nargs="+", metavar="CODEC", help=words)

@@ -42,8 +42,8 @@ class Maker:
 
     def __init__(self, sweep: Sweep, comm: MPI.Intracomm, flush: np.ndarray) -> None:
         self.sweep, self.comm, self.flush = sweep, comm, flush
-        self.names, self.values = sweep.names(comm.size), sweep.values()
-        self.arena = Arena(sweep.buffers, max([*sweep.lengths(), 16]))
+        self.names, self.values = sweep.names(comm.size, sweep.teams(MPI.COMM_WORLD.size)), sweep.values()
+        self.arena = Arena(sweep.buffers, max([*sweep.lengths(), 16]), comm)
 
     def most(self, group: Group) -> int:
         """Calls in a repetition."""
@@ -63,7 +63,7 @@ class Maker:
 
     def cells(self, group: Group) -> dict[Label, Cell]:
         """Ready to be measured."""
-        cases = case_pair(group.op, group.dtype, group.elements, self.values)
+        cases = case_pair(group.op, group.dtype, group.elements, self.values, self.comm)
         size = self.comm.size
         right: dict[str | None, tuple[Case, Case]] = {None: cases}
         for text in self.sweep.codec:
@@ -82,7 +82,8 @@ class Maker:
             return gloo(self.comm, group.op)
         if label.algorithm == "native":
             return partial(self.comm.Allreduce, op=OPS[group.op])
-        wishes: dict[str, Any] = {"op": group.op} if group.op != "sum" else {}
+        wishes: dict[str, Any] = {} if self.comm == MPI.COMM_WORLD else {"comm": self.comm}
+        wishes |= {"op": group.op} if group.op != "sum" else {}
         wishes |= {"accumulate": self.sweep.accumulate} if self.sweep.accumulate else {}
         wishes |= {"codec": label.codec} if label.codec else {}
         return partial(allreduce.allreduce, algorithm=label.algorithm, **wishes)
@@ -119,9 +120,11 @@ class Maker:
             self.flush += 1
 
 
-def case_pair(op: str, dtype: np.dtype, count: int, values: np.ndarray | None) -> tuple[Case, Case]:
+def case_pair(
+    op: str, dtype: np.dtype, count: int, values: np.ndarray | None, comm: MPI.Intracomm
+) -> tuple[Case, Case]:
     """This rank's two inputs."""
-    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    rank, size = comm.rank, comm.size
     if values is not None:
         return real(values, dtype, op, count, rank, size, 0), real(values, dtype, op, count, rank, size, 1)
     return exact(dtype, op, count, rank, size, 0), exact(dtype, op, count, rank, size, 1)
@@ -136,9 +139,9 @@ def gloo(comm: MPI.Intracomm, op: str) -> Callable[[Any, Any], object]:
     return start(comm, op)
 
 
-def alike(array: np.ndarray) -> bool:
+def alike(array: np.ndarray, comm: MPI.Intracomm) -> bool:
     """Whether all ranks hold the same bits; collective."""
     digest = np.frombuffer(blake2b(array.view(np.uint8).data, digest_size=16).digest(), np.uint8)
-    digests = np.empty((MPI.COMM_WORLD.size, 16), np.uint8)
-    MPI.COMM_WORLD.Allgather(digest, digests)
+    digests = np.empty((comm.size, 16), np.uint8)
+    comm.Allgather(digest, digests)
     return bool((digests == digests[0]).all())

@@ -1,6 +1,7 @@
 """Inputs whose right answer is known exactly, real values with a bound, and the buffers that hold them."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -97,9 +98,9 @@ def lossy(case: Case, codec: Codec, dtype: np.dtype, size: int) -> Case:
 class Arena:
     """Buffers of the largest size, made once: later sizes use their beginnings."""
 
-    def __init__(self, kind: str, most: int) -> None:
+    def __init__(self, kind: str, most: int, comm: Any) -> None:
         self.most = most
-        self.make = allreduce.empty_shared if kind == "shared" else np.empty
+        self.make = partial(allreduce.empty_shared, comm=comm) if kind == "shared" else np.empty
         self.buffers: dict[str, np.ndarray] = {}
 
     def array(self, name: str, count: int, dtype: np.dtype) -> np.ndarray:

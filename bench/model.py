@@ -28,10 +28,10 @@ def constants_of(comm: MPI.Intracomm, rng: np.random.Generator, stop: Stop) -> C
     """The model fitted to a few of our own all-reduces; collective, of use on rank 0."""
     features, times = [], []
     for name, nbytes in PROBES if comm.size > 1 else []:
-        cases = case_pair("sum", np.dtype(np.float32), nbytes // 4, None)
+        cases = case_pair("sum", np.dtype(np.float32), nbytes // 4, None, comm)
         result, most = np.empty_like(cases[0].send), 200 if nbytes == 8 else 1
         arguments = [(cases[0].send, result)] * most, [(cases[1].send, result)] * most
-        call = partial(allreduce.allreduce, algorithm=name)
+        call = partial(allreduce.allreduce, algorithm=name, comm=comm)
         cell = Cell(call, cases, arguments, [result] * most, prepare=lambda variant: None)
         rounds = Rounds(comm, 1, "max", LIMITS, stop, watch=lambda rounds: None)
         measure([cell], most, comm, Barrier(comm), rounds, rng)

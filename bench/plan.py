@@ -1,10 +1,9 @@
-"""What to measure: the arguments of the command line, or a file that names them."""
+"""What to measure: the arguments of the command line."""
 
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -14,12 +13,7 @@ from allreduce.algorithms import parse
 from allreduce.buffers import as_codec, as_type
 from allreduce.execute.reductions import check
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-__all__ = ["OTHERS", "Group", "Sweep", "words"]
+__all__ = ["OTHERS", "Group", "Sweep"]
 
 #: Rows that are no schedule: MPI's own, the engine's choice, shared memory, PyTorch's gloo, and every rank copying
 #: its input.
@@ -51,6 +45,7 @@ class Sweep:
     dtype: list[str] = field(default_factory=lambda: ["float32"])
     op: list[str] = field(default_factory=lambda: ["sum"])
     accumulate: str | None = None
+    ranks: list[int] | None = None
     codec: list[str] = field(default_factory=list)
     data: str | None = None
     buffers: str = "private"
@@ -78,14 +73,24 @@ class Sweep:
             sizes.append(sizes[-1] * self.factor)
         return sizes
 
-    def names(self, size: int) -> list[str]:
-        """Our algorithms, each once, checked for this number of ranks."""
+    def teams(self, world: int) -> list[int]:
+        """Numbers of ranks, checked; ValueError on all ranks, for some of them would have nothing to object."""
+        sizes = sorted({*(self.ranks or [world])})
+        if not all(0 < p <= world for p in sizes):
+            raise ValueError(f"expected --ranks from 1 to {world}, not {self.ranks}")
+        names = {name for p in sizes for name in self.names(p, sizes)}
+        if "gloo" in names and sizes != [world]:
+            raise ValueError("algorithm 'gloo' is for all ranks: leave out --ranks")
+        return sizes
+
+    def names(self, size: int, sizes: Sequence[int] = ()) -> list[str]:
+        """Our algorithms that can do with this number of ranks, each once.
+
+        Raises ValueError for what can do with none of `sizes`, the numbers of ranks in this sweep.
+        """
         words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
         names = [n for word in words for n in ([*allreduce.algorithms(), "auto"] if word == "all" else [word])]
-        for name in names:
-            if name not in OTHERS:
-                parse(name, size)
-        return list(dict.fromkeys(name for name in names if name != "native"))
+        return [n for n in dict.fromkeys(names) if n != "native" and _fits(n, size, sizes)]
 
     def groups(self) -> list[Group]:
         """All that is measured, checked."""
@@ -117,27 +122,15 @@ class Sweep:
         return "cold" if self.cold else "rewritten" if self.rewrite else "warm"
 
 
-def words(path: Path) -> list[str]:
-    """A sweep's file as arguments of the command line, so that both are checked alike.
-
-    Raises ValueError if it is no TOML, or holds tables.
-
-    Examples
-    --------
-    A file of the lines `algorithms = ["ring", "torus:grid=2x4"]`, `seconds = 0.5` and `cold = true` gives
-    `["--algorithms", "ring", "torus:grid=2x4", "--seconds", "0.5", "--cold"]`.
-    """
-    try:
-        wishes: dict[str, Any] = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: {error}") from None
-    found: list[str] = []
-    for name, value in wishes.items():
-        if isinstance(value, bool):
-            found.append(f"--{name}" if value else f"--no-{name}")
-            continue
-        each = value if isinstance(value, list) else [value]
-        if not all(isinstance(v, str | int | float) for v in each):
-            raise ValueError(f"{path}: expected words and numbers for {name}, not {value!r}")
-        found += [f"--{name}", *map(str, each)]
-    return found
+def _fits(name: str, size: int, sizes: Sequence[int]) -> bool:
+    if name in OTHERS:
+        return True
+    refusals = {}
+    for p in {size, *sizes}:
+        try:
+            parse(name, p)
+        except ValueError as refusal:
+            refusals[p] = refusal
+    if len(refusals) == len({size, *sizes}):
+        raise refusals[size]
+    return size not in refusals

@@ -93,7 +93,7 @@ def test_a_wrong_result_on_one_rank_is_counted(monkeypatch):
 @pytest.fixture
 def no_model(monkeypatch):
     """Spares the time to fit it."""
-    monkeypatch.setattr("bench.sweep.constants_of", lambda *_: (0.0, 0.0, 0.0))
+    monkeypatch.setattr("bench.team.constants_of", lambda *_: (0.0, 0.0, 0.0))
 
 
 @pytest.mark.usefixtures("no_model")
@@ -183,6 +183,24 @@ def test_columns_of_other_tools(style, capfd):
     width = {"osu": 2, "nccl-tests": 13}[style]
     if COMM.rank == 0:
         assert [(row[0], len(row)) for row in rows] == [("64", width), ("4096", width)] * 2
+
+
+@pytest.mark.usefixtures("no_model")
+def test_fewer_ranks_measure_while_the_others_wait(path):
+    """And every algorithm where it can do with that number."""
+    ranks = sorted({1, (COMM.size + 1) // 2, COMM.size})
+    grid = f"torus:grid=1x{COMM.size}"
+    options = ["--sizes", "4K", "--seconds", "0.001", "--ranks", *map(str, ranks), "--buffers", "shared"]
+    assert main(["sweep", *options, "--algorithms", "ring", "node", grid, "--json", path]) == 0
+    assert main(["sweep", *options, "--algorithms", f"torus:grid=1x{COMM.size + 1}"]) == 2
+    assert main(["sweep", *options, "--ranks", str(COMM.size + 1)]) == 2
+    COMM.Barrier()
+    if COMM.rank == 0:
+        _, rows = load([Path(path)])
+        assert {(row.ranks, row.algorithm) for row in rows} == {
+            *product(ranks, ("ring", "node", "native")), (COMM.size, grid)
+        }  # fmt: skip
+        assert all(max(row.slowest[0]) < row.ranks and row.wrong == 0 for row in rows)
 
 
 def test_ranks_agree_on_the_time():
