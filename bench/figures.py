@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
 
-from .records import Row
+from .records import Row, rivals
 from .statistics import Summary, paired
 
 __all__ = ["bandwidth", "by_algorithm", "draw", "emphasized", "legend", "length", "predicted", "speedup", "time"]
@@ -47,16 +47,18 @@ def draw(name: str, paint: Callable[..., None], *data: Any, size: tuple[float, f
 
 
 def emphasized(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
-    """A look for each algorithm: of its own for those that are nearest to the best, over all sizes; pale for others."""
-    behind: dict[str, list[float]] = {}
-    rows = list(rows)
-    best = {n: min(r.time.median for r in rows if r.nbytes == n and r.algorithm != "copy") for n in _sizes(rows)}
+    """A look for each algorithm on a page: of its own for those that win somewhere, or nearly; pale for others."""
+    groups: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
-        if row.algorithm != "native":
-            behind.setdefault(row.algorithm, []).append(np.log(row.time.median / best[row.nbytes]))
+        if row.algorithm not in ("native", "copy") and not row.codec:
+            groups.setdefault(rivals(row), {})[row.algorithm] = row.time.median
+    behind: dict[str, list[float]] = {}
+    for times in groups.values():
+        for name, seconds in times.items():
+            behind.setdefault(name, []).append(np.log(seconds / min(times.values())))
     ranking = sorted(behind, key=lambda name: (min(behind[name]) > 0, np.mean(behind[name])))
     looks = {n: {"color": c, "marker": m} for n, c, m in zip(ranking, COLORS, MARKERS, strict=False)}
-    return {"native": NATIVE, **dict.fromkeys(ranking, FAINT), **looks}
+    return {"native": NATIVE, "copy": FAINT, **dict.fromkeys(ranking, FAINT), **looks}
 
 
 def time(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:

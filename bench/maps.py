@@ -11,10 +11,10 @@ from matplotlib.ticker import EngFormatter
 from .figures import COLORS, FAINT, MARKERS, by_algorithm, legend, length
 from .records import Row
 
-__all__ = ["stragglers", "tradeoff", "winners"]
+__all__ = ["scaling", "stragglers", "tradeoff", "winners"]
 
 
-def winners(axes: Any, rows: Iterable[Row]) -> None:
+def winners(axes: Any, rows: Iterable[Row], looks: dict[str, dict[str, Any]]) -> None:
     """The fastest algorithm at each size and number of ranks, with its time over that of MPI's own."""
     best: dict[tuple[int, int], Row] = {}
     for row in rows:
@@ -22,12 +22,11 @@ def winners(axes: Any, rows: Iterable[Row]) -> None:
         if row.algorithm != "copy" and (at not in best or row.time.median < best[at].time.median):
             best[at] = row
     ranks, sizes = sorted({p for p, _ in best}), sorted({n for _, n in best})
-    names = sorted({row.algorithm for row in best.values()}, key=lambda name: (name != "native", name))
-    colors = {name: "#dddddd" if name == "native" else COLORS[i % len(COLORS)] for i, name in enumerate(names)}
     image = np.ones((len(ranks), len(sizes), 3))
     for (p, n), row in best.items():
         y, x = ranks.index(p), sizes.index(n)
-        image[y, x] = 0.55 * np.array(to_rgb(colors[row.algorithm])) + 0.45  # pale: black words stand on it
+        look = FAINT if row.algorithm == "native" else looks[row.algorithm]
+        image[y, x] = 0.55 * np.asarray(to_rgb(str(look["color"])), float) + 0.45  # pale: black words stand on it
         ratio = "" if row.ratio is None else f"\n{row.ratio:.2f}"
         axes.text(x, y, row.algorithm.replace("_", "\n").replace(":", ":\n") + ratio, ha="center", va="center", size=6)
     axes.imshow(image, aspect="auto", origin="lower")
@@ -35,6 +34,23 @@ def winners(axes: Any, rows: Iterable[Row]) -> None:
     axes.set_yticks(range(len(ranks)), [str(p) for p in ranks])
     axes.set(xlabel="size of the vector on every rank", ylabel="ranks")
     axes.grid(False)
+
+
+def scaling(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
+    """Time of one size against the number of ranks; bands are confidence intervals."""
+    for name, same in by_algorithm(rows):
+        same = sorted(same, key=lambda row: row.ranks)
+        ranks, look = [row.ranks for row in same], {"markersize": 4, "linewidth": 1.4, **looks[name]}
+        axes.plot(ranks, [row.time.median for row in same], label=name, **look)
+        if looks[name] is not FAINT:
+            low, high = [row.time.low for row in same], [row.time.high for row in same]
+            axes.fill_between(ranks, low, high, color=look["color"], alpha=0.18, linewidth=0)
+    axes.set_xscale("log", base=2)
+    every = sorted({row.ranks for row in rows})
+    axes.set_xticks(every, [str(p) for p in every])
+    axes.set(yscale="log", xlabel="ranks", ylabel="time of one all-reduce")
+    axes.yaxis.set_major_formatter(EngFormatter("s"))
+    legend(axes)
 
 
 def tradeoff(axes: Any, rows: Iterable[Row]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .statistics import Summary, paired, summarize
 
-__all__ = ["IDENTITY", "Row", "key", "merge", "ratios"]
+__all__ = ["IDENTITY", "Row", "key", "merge", "ratios", "rivals"]
 
 #: What a cell is. Rows that agree in all of it are launches of one measurement.
 IDENTITY = (
@@ -96,16 +96,17 @@ def key(row: Row) -> tuple[Any, ...]:
 
 def ratios(rows: list[Row]) -> list[Row]:
     """The rows with their time over that of MPI's own, measured in the same rounds."""
-    native = {_besides(row): row for row in rows if row.algorithm == "native"}
+    native = {rivals(row): row for row in rows if row.algorithm == "native"}
     found = []
     for row in rows:
-        base = native.get(_besides(row))
+        base = native.get(rivals(row))
         ratio = paired(row.samples, base.samples) if base else None
         found.append(replace(row, ratio=ratio.median if ratio and ratio.median > 0 else None))
     return found
 
 
-def _besides(row: Row) -> tuple[Any, ...]:
+def rivals(row: Row) -> tuple[Any, ...]:
+    """What it has in common with the rows that its time can be held against."""
     return tuple(getattr(row, name) for name in IDENTITY if name not in ("algorithm", "codec"))
 
 
