@@ -62,7 +62,10 @@ def _sweep(commands: Any) -> None:
     add("--max", type=size, metavar="BYTES", help="largest message (default 64M)")
     add("--factor", type=int, help="from one size to the next (default 4)")
     add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
-    names = "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), or names such as ring torus:grid=2x4"
+    names = (
+        "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), guidelines (MPI's own in two parts), "
+        "or names such as ring torus:grid=2x4"
+    )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", nargs="+", help="of the elements, such as float32 bfloat16 int64 (default float32)")
     add("--op", nargs="+", help="sum, prod, min, max, avg, ... (default sum)")

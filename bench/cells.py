@@ -1,33 +1,20 @@
 """The calls to be timed for one group: what they are given, where their results go, what they must be."""
 
-from collections.abc import Callable
-from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-import allreduce
 import compress
 from allreduce.native import OPS, mpi_has
 
+from .calls import COMPOSED, OUT_OF_PLACE, UNCODED, Label, call_of
 from .inputs import Arena, Case, exact, lossy, real
 from .plan import Group, Sweep
 from .timing import BATCHED, Cell
 
-__all__ = ["Label", "Maker", "alike", "case_pair"]
-
-#: Rows that no codec can be used with.
-UNCODED = ("node", "gloo", "copy", "native")
-
-
-class Label(NamedTuple):
-    """Which call of a group: an algorithm, a codec if any, out of place or in place."""
-
-    algorithm: str
-    codec: str | None
-    place: str
+__all__ = ["Maker", "alike", "case_pair"]
 
 
 class Maker:
@@ -51,14 +38,15 @@ class Maker:
 
     def labels(self, group: Group) -> list[Label]:
         """What is measured, the same on all ranks."""
-        names = self.names + (["native"] if mpi_has(group.dtype) and group.op in OPS else [])
+        known = mpi_has(group.dtype) and group.op in OPS
+        names = [name for name in (*self.names, "native") if known or name not in (*COMPOSED, "native")]
         codecs = {name: [None] if name in UNCODED else [None, *self.sweep.codec] for name in names}
         return [
             Label(name, codec, place)
             for place in self.sweep.place
             for name in names
             for codec in codecs[name]
-            if (name, place) != ("copy", "in")
+            if place == "out" or name not in OUT_OF_PLACE
         ]
 
     def cells(self, group: Group) -> dict[Label, Cell]:
@@ -73,20 +61,7 @@ class Maker:
 
     def _cell(self, label: Label, group: Group, cases: tuple[Case, Case]) -> Cell:
         make = self._in_place if label.place == "in" else self._out_of_place
-        return make(label, group, cases, self._call(label, group))
-
-    def _call(self, label: Label, group: Group) -> Callable[[Any, Any], object]:
-        if label.algorithm == "copy":
-            return lambda send, recv: np.copyto(recv, send)
-        if label.algorithm == "gloo":
-            return gloo(self.comm, group.op)
-        if label.algorithm == "native":
-            return partial(self.comm.Allreduce, op=OPS[group.op])
-        wishes: dict[str, Any] = {} if self.comm == MPI.COMM_WORLD else {"comm": self.comm}
-        wishes |= {"op": group.op} if group.op != "sum" else {}
-        wishes |= {"accumulate": self.sweep.accumulate} if self.sweep.accumulate else {}
-        wishes |= {"codec": label.codec} if label.codec else {}
-        return partial(allreduce.allreduce, algorithm=label.algorithm, **wishes)
+        return make(label, group, cases, call_of(label, group, self.sweep, self.comm))
 
     def _out_of_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Any) -> Cell:
         sends = [self.arena.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
@@ -128,15 +103,6 @@ def case_pair(
     if values is not None:
         return real(values, dtype, op, count, rank, size, 0), real(values, dtype, op, count, rank, size, 1)
     return exact(dtype, op, count, rank, size, 0), exact(dtype, op, count, rank, size, 1)
-
-
-def gloo(comm: MPI.Intracomm, op: str) -> Callable[[Any, Any], object]:
-    """The all-reduce of PyTorch, which not everyone has."""
-    try:
-        from .gloo import start
-    except ModuleNotFoundError as error:
-        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
-    return start(comm, op)
 
 
 def alike(array: np.ndarray, comm: MPI.Intracomm) -> bool:

@@ -5,7 +5,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from .records import Row, key
+from .guidelines import violations
+from .records import BASELINES, Row, key
 from .styles import HEAD, STYLES, line
 
 __all__ = ["Console"]
@@ -97,10 +98,12 @@ class Console:
         print("\n# best of ours per size\n" + HEAD)
         best: dict[tuple[str, str, str, int], Row] = {}
         for row in sorted(self.all, key=lambda row: row.time.median):
-            if row.algorithm not in ("native", "copy") and not row.codec:
+            if row.algorithm not in BASELINES and not row.codec:
                 best.setdefault((row.dtype, row.op, row.place, row.nbytes), row)
         for _, row in sorted(best.items()):
             print(line(row))
+        for violation in violations(self.all):
+            print(f"# {violation}")
         unfinished = sum(not row.complete for row in self.all)
         print(f"\n# {len(self.all)} rows, {f'{self.wrong} WRONG ELEMENTS' if self.wrong else 'all correct'}"
               f"{f', {unfinished} of them interrupted' if unfinished else ''}", flush=True)  # fmt: skip

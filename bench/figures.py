@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
 
-from .records import Row, rivals
+from .records import BASELINES, Row, rivals
 from .statistics import Summary, paired
 
 __all__ = ["bandwidth", "by_algorithm", "draw", "emphasized", "legend", "length", "predicted", "speedup", "time"]
@@ -50,7 +50,7 @@ def emphasized(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """A look for each algorithm on a page: of its own for those that win somewhere, or nearly; pale for others."""
     groups: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
-        if row.algorithm not in ("native", "copy") and not row.codec:
+        if row.algorithm not in BASELINES and not row.codec:
             groups.setdefault(rivals(row), {})[row.algorithm] = row.time.median
     behind: dict[str, list[float]] = {}
     for times in groups.values():
@@ -58,7 +58,7 @@ def emphasized(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
             behind.setdefault(name, []).append(np.log(seconds / min(times.values())))
     ranking = sorted(behind, key=lambda name: (min(behind[name]) > 0, np.mean(behind[name])))
     looks = {n: {"color": c, "marker": m} for n, c, m in zip(ranking, COLORS, MARKERS, strict=False)}
-    return {"native": NATIVE, "copy": FAINT, **dict.fromkeys(ranking, FAINT), **looks}
+    return {**dict.fromkeys(BASELINES, FAINT), "native": NATIVE, **dict.fromkeys(ranking, FAINT), **looks}
 
 
 def time(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
@@ -82,7 +82,7 @@ def bandwidth(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> N
 def speedup(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
     """Time of MPI's own over ours, of the repetitions of one round; above 1 we are faster."""
     native = {row.nbytes: row for row in rows if row.algorithm == "native"}
-    ours = [row for row in rows if row.algorithm not in ("native", "copy") and row.nbytes in native]
+    ours = [row for row in rows if row.algorithm not in BASELINES and row.nbytes in native]
     _lines(axes, ours, looks, lambda row: paired(native[row.nbytes].samples, row.samples))
     axes.axhline(1, color="black", linestyle="--", linewidth=1)
     axes.set(yscale="log", ylabel="speed-up against MPI's own (×)")

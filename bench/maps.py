@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.ticker import EngFormatter
 
 from .figures import COLORS, FAINT, MARKERS, by_algorithm, legend, length
-from .records import Row
+from .records import BASELINES, Row
 
 __all__ = ["scaling", "stragglers", "tradeoff", "winners"]
 
@@ -19,7 +19,7 @@ def winners(axes: Any, rows: Iterable[Row], looks: dict[str, dict[str, Any]]) ->
     best: dict[tuple[int, int], Row] = {}
     for row in rows:
         at = row.ranks, row.nbytes
-        if row.algorithm != "copy" and (at not in best or row.time.median < best[at].time.median):
+        if row.algorithm not in BASELINES[1:] and (at not in best or row.time.median < best[at].time.median):
             best[at] = row
     ranks, sizes = sorted({p for p, _ in best}), sorted({n for _, n in best})
     image = np.ones((len(ranks), len(sizes), 3))

@@ -13,11 +13,12 @@ from allreduce.algorithms import parse
 from allreduce.buffers import as_codec, as_type
 from allreduce.execute.reductions import check
 
+from .records import BASELINES, COMPOSED
+
 __all__ = ["OTHERS", "Group", "Sweep"]
 
-#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, PyTorch's gloo, and every rank copying
-#: its input.
-OTHERS = ("native", "auto", "node", "gloo", "copy")
+#: Rows that are no schedule: other people's, the engine's choice, and shared memory.
+OTHERS = (*BASELINES, "auto", "node")
 
 
 class Group(NamedTuple):
@@ -89,7 +90,8 @@ class Sweep:
         Raises ValueError for what can do with none of `sizes`, the numbers of ranks in this sweep.
         """
         words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
-        names = [n for word in words for n in ([*allreduce.algorithms(), "auto"] if word == "all" else [word])]
+        sets = {"all": [*allreduce.algorithms(), "auto"], "guidelines": COMPOSED}
+        names = [name for word in words for name in sets.get(word, [word])]
         return [n for n in dict.fromkeys(names) if n != "native" and _fits(n, size, sizes)]
 
     def groups(self) -> list[Group]:

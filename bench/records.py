@@ -9,8 +9,12 @@ import numpy as np
 
 from .statistics import Summary, paired, summarize
 
-__all__ = ["IDENTITY", "Row", "key", "merge", "ratios", "rivals"]
+__all__ = ["BASELINES", "COMPOSED", "IDENTITY", "Row", "key", "merge", "ratios", "rivals"]
 
+#: What MPI's own all-reduce should not be slower than: two other collectives of the same library.
+COMPOSED = ("reduce+bcast", "reduce_scatter+allgather")
+#: What ours are held against.
+BASELINES = ("native", "gloo", "copy", *COMPOSED)
 #: What a cell is. Rows that agree in all of it are launches of one measurement.
 IDENTITY = (
     "mpi", "ranks", "nodes", "dtype", "op", "accumulate", "nbytes", "count", "algorithm", "codec", "place", "buffers",

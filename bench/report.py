@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .guidelines import violations
 from .journal import collect
 from .launches import distinct
 from .records import IDENTITY, Row
@@ -65,6 +66,7 @@ def page(environments: list[dict[str, Any]], rows: list[Row]) -> str:
         marks=sorted({mark for row in rows for mark in row.marks} & MEANING.keys()),
         meaning=MEANING,
         unfinished=sum(not row.complete for row in rows),
+        broken=violations(rows),
         maps=list(maps(rows, looks)),
         sections=[
             Section(title(same[0], shared), list(pictures(same, looks, str(k))), same)

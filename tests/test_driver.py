@@ -12,6 +12,7 @@ import pytest
 from bench.__main__ import main
 from bench.arguments import arguments
 from bench.clock import line
+from bench.guidelines import violations
 from bench.journal import Journal, collect, load
 from bench.launches import changes
 from bench.machine import caches, pinned
@@ -202,6 +203,19 @@ def test_comma_separated_values_and_the_table():
     text = STYLES["table"](ratios([row(64, "ring"), row(64, "native", (2e-6, 4e-6, 6e-6)), row(8, "ring", (None,))]))
     assert [line.split()[:2] for line in text.splitlines()[2:]] == [["8", "ring"], ["64", "ring"], ["64", "native"]]
     assert " 0.50 " in text
+
+
+def test_broken_guidelines_are_named():
+    steady = {"native": 3e-6, "reduce+bcast": 2e-6, "reduce_scatter+allgather": 4e-6, "ring": 1e-6, "auto": 2e-6}
+    rows = [row(64, name, [seconds] * 9) for name, seconds in steady.items()]
+    rows += [row(4096, "native", [1e-6] * 9), row(4096, "native", [9e-6] * 9, place="in"), row(4096, "auto", [1e-6])]
+    assert [found.partition(", 4 ranks: ")[::2] for found in violations(rows)] == [
+        ("native, 64 B of float32", "3.00 us, longer than reduce+bcast: 2.00 us"),
+        ("auto, 64 B of float32", "2.00 us, longer than ring: 1.00 us"),
+        ("native, 64 B of float32", "3.00 us, longer than for 4096 B: 1.00 us"),
+    ]
+    unsure = [row(64, "native", [1e-6, 3e-6, 5e-6]), row(64, "reduce+bcast", [1e-6, 2e-6, 5e-6])]
+    assert violations(unsure) == []
 
 
 def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, capsys):

@@ -28,14 +28,16 @@ def path(tmp_path):
 
 
 def test_a_sweep_is_right_and_written_down(path, capfd):
-    assert main(["sweep", *SHORT, "--algorithms", "ring", "auto", "copy", "--json", path]) == 0
+    assert main(["sweep", *SHORT, "--algorithms", "ring", "auto", "copy", "guidelines", "--json", path]) == 0
     printed = capfd.readouterr().out
     COMM.Barrier()
     if COMM.rank == 0:
         records = [json.loads(line) for line in Path(path).read_text().splitlines()]
         rows = [r for r in records if r["record"] == "row"]
         assert {(r["nbytes"], r["algorithm"]) for r in rows} == {
-            (n, a) for n in (64, 4096) for a in ("ring", "auto", "copy", "native")
+            (n, a)
+            for n in (64, 4096)
+            for a in ("ring", "auto", "copy", "native", "reduce+bcast", "reduce_scatter+allgather")
         }
         assert all(r["wrong"] == 0 and len(r["samples"][0]) >= 11 and r["ranks"] == COMM.size for r in rows)
         assert all(r["complete"] and 0 <= min(r["slowest"][0]) <= max(r["slowest"][0]) < COMM.size for r in rows)
