@@ -52,7 +52,7 @@ def report(wishes: dict[str, Any]) -> int:
     """Write a page."""
     from .report import write
 
-    write(wishes["files"], wishes["out"])
+    write(**wishes)
     return 0
 
 

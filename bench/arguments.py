@@ -104,6 +104,7 @@ def _files(commands: Any) -> None:
     show.add_argument("--style", choices=STYLES, default="table", help="columns of another tool, or CSV")
     report = reading("report", "a page with pictures, of one or more sweeps")
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
+    report.add_argument("--figures", type=Path, metavar="FOLDER", help="write each picture there, too, as SVG")
     reading("peers", "a table of the sweeps that scripts/peers has run")
     compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
     compare.add_argument("old", type=Path, metavar="OLD.jsonl")

@@ -32,7 +32,7 @@ class Label(NamedTuple):
 
 
 def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm) -> Call:
-    """The call that a label means; ValueError for what is not installed."""
+    """The call that a label means."""
     others: dict[str, Callable[[], Call]] = {
         "copy": lambda: lambda send, recv: np.copyto(recv, send),
         "gloo": lambda: gloo(comm, group.op),
@@ -51,10 +51,8 @@ def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm) -> Ca
 
 def gloo(comm: MPI.Intracomm, op: str) -> Call:
     """The all-reduce of PyTorch, which not everyone has."""
-    try:
-        from .gloo import start
-    except ModuleNotFoundError as error:
-        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
+    from .gloo import start
+
     return start(comm, op)
 
 

@@ -82,6 +82,8 @@ class Sweep:
         names = {name for p in sizes for name in self.names(p, sizes)}
         if "gloo" in names and sizes != [world]:
             raise ValueError("algorithm 'gloo' is for all ranks: leave out --ranks")
+        if "gloo" in names:
+            _check_gloo(self.op)
         return sizes
 
     def names(self, size: int, sizes: Sequence[int] = ()) -> list[str]:
@@ -122,6 +124,15 @@ class Sweep:
     def cache(self) -> str:
         """What caches hold when a repetition starts."""
         return "cold" if self.cold else "rewritten" if self.rewrite else "warm"
+
+
+def _check_gloo(ops: list[str]) -> None:
+    try:
+        from .gloo import OPS
+    except ModuleNotFoundError as error:
+        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
+    if not OPS.keys() >= {*ops}:
+        raise ValueError(f"gloo has {', '.join(OPS)}, not all of {', '.join(ops)}")
 
 
 def _fits(name: str, size: int, sizes: Sequence[int]) -> bool:

@@ -1,5 +1,6 @@
 """One page of pictures and numbers, that needs nothing but itself."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,9 +30,12 @@ class Section(NamedTuple):
     rows: list[Row]
 
 
-def write(paths: list[Path], out: Path) -> None:
-    """Make a page of sweeps' files; ValueError if there is nothing in them, or the packages for it are missing."""
-    others, rows = collect(paths)
+def write(files: list[Path], out: Path, figures: Path | None = None) -> None:
+    """Make a page of sweeps' files, and of its pictures files in a folder, if that is given.
+
+    ValueError if nothing is measured in the files, or the packages for it are missing.
+    """
+    others, rows = collect(files)
     rows = [row for row in rows if row.valid.size]
     if not rows:
         raise ValueError("nothing is measured in these files")
@@ -40,6 +44,10 @@ def write(paths: list[Path], out: Path) -> None:
     except ModuleNotFoundError as error:
         raise ValueError(f"report needs {error.name}: pip install allreduce[report]") from None
     out.write_text(text)
+    if figures:
+        figures.mkdir(parents=True, exist_ok=True)
+        for number, svg in enumerate(re.findall(r"<svg.*?</svg>", text, re.S), 1):
+            (figures / f"{number:02}.svg").write_text(svg)
 
 
 def page(environments: list[dict[str, Any]], rows: list[Row]) -> str:

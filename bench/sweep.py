@@ -1,6 +1,9 @@
 """The sweep: every algorithm at every message size, beside MPI's own, in one run."""
 
 import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 
 import numpy as np
@@ -30,21 +33,34 @@ def run(sweep: Sweep) -> int:
         console.begin(int(wanted.sum()))
         if journal:
             journal.write([{"record": "environment", **facts, "buffers": sweep.buffers, "rewrite": sweep.rewrite}])
-        for team in teams:
-            if team:
-                team.fit(stop, console, journal)
-            wait(world, stop)
-        for index in np.random.default_rng(sweep.seed).permutation(len(jobs)):
-            team, group = jobs[index]
-            if wanted[index] and not stop.agreed:
+        with together(world):
+            for team in teams:
                 if team:
-                    console.rows(team.measure(group, np.random.default_rng([sweep.seed, index]), stop, journal))
+                    team.fit(stop, console, journal)
                 wait(world, stop)
+            for index in np.random.default_rng(sweep.seed).permutation(len(jobs)):
+                team, group = jobs[index]
+                if wanted[index] and not stop.agreed:
+                    if team:
+                        console.rows(team.measure(group, np.random.default_rng([sweep.seed, index]), stop, journal))
+                    wait(world, stop)
     if journal:
         journal.close()
     code = np.array([1 if console.wrong else 130 if stop.agreed else 0])
     world.Bcast(code)
     return int(code[0])
+
+
+@contextmanager
+def together(world: MPI.Intracomm) -> Iterator[None]:
+    """End the program if one rank cannot go on, for the others would wait for it for ever."""
+    try:
+        yield
+    except BaseException:
+        if world.size == 1:
+            raise
+        traceback.print_exc()
+        world.Abort(1)
 
 
 def first(world: MPI.Intracomm, ranks: int) -> MPI.Intracomm | None:

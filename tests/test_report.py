@@ -75,7 +75,9 @@ def test_the_map_names_the_fastest_and_its_ratio(page):
 
 def test_wrong_elements_head_the_page(tmp_path):
     out = tmp_path / "r.html"
-    assert main(["report", str(written(tmp_path / "a", rows(wrong=3))), "--out", str(out)]) == 0
+    file, folder = written(tmp_path / "a", rows(wrong=3)), tmp_path / "figures"
+    assert main(["report", str(file), "--out", str(out), "--figures", str(folder)]) == 0
+    assert len([ElementTree.parse(path) for path in folder.glob("*.svg")]) == 7
     assert "36 wrong elements" in out.read_text()
     assert main(["report", str(written(tmp_path / "b", [])), "--out", str(out)]) == 2
 

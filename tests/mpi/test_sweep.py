@@ -50,6 +50,7 @@ def test_gloo_is_there_or_asked_for(capfd):
     """It is PyTorch's, which need not be installed."""
     there = find_spec("torch") is not None
     assert main(["sweep", *SHORT, "--algorithms", "node", "gloo"]) == (0 if there else 2)
+    assert main(["sweep", *SHORT, "--algorithms", "gloo", "--op", "avg"]) == 2
     if COMM.rank == 0 and not there:
         assert "pip install torch" in capfd.readouterr().err
 
