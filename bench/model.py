@@ -10,8 +10,8 @@ from allreduce.algorithms import parse
 from allreduce.costs import estimate, segmented
 
 from .cells import case_pair
-from .clock import Barrier
 from .rounds import Limits, Rounds, Stop
+from .starts import Barrier
 from .statistics import fit
 from .timing import Cell, measure
 

@@ -9,7 +9,6 @@ from mpi4py import MPI
 import compress
 
 from .cells import Label, Maker, alike
-from .clock import STARTS
 from .console import Console
 from .environment import environment
 from .inputs import Case
@@ -18,6 +17,7 @@ from .model import Constants, constants_of, predict
 from .plan import OTHERS, Group, Sweep
 from .records import Row, key, ratios
 from .rounds import Limits, Rounds, Stop
+from .starts import STARTS
 from .timing import Cell, measure
 
 __all__ = ["Team"]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from .clock import Barrier, Window
 from .inputs import Case
 from .rounds import Rounds
+from .starts import Barrier, Window
 
 __all__ = ["BATCH", "BATCHED", "Cell", "measure"]
 

@@ -124,13 +124,14 @@ def test_a_rank_counted_twice_and_another_left_out_is_counted(monkeypatch, path,
 @pytest.mark.parametrize("start", ["barrier", "window"])
 def test_in_place_from_cold_caches(path, start, monkeypatch):
     monkeypatch.setattr("bench.environment.caches", lambda: {"L1": 1 << 15})
+    monkeypatch.setattr("bench.rounds.PATIENT", 1)  # with more ranks than cores all starts are late
     options = ["--sizes", "64", "--seconds", "0.001", "--place", "out", "in", "--cold", "--start", start]
-    assert main(["sweep", *options, "--algorithms", "ring", "node", "copy", "--json", path]) == 0
+    assert main(["sweep", *options, "--algorithms", "ring", "copy", "--json", path]) == 0
     COMM.Barrier()
     if COMM.rank == 0:
         _, rows = load([Path(path)])
         assert {(row.algorithm, row.place) for row in rows} == {
-            ("copy", "out"), *product(("ring", "node", "native"), ("out", "in"))
+            ("copy", "out"), *product(("ring", "native"), ("out", "in"))
         }  # fmt: skip
         assert {(row.start, row.cache, row.wrong) for row in rows} == {(start, "cold", 0)}
 
