@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from .guidelines import violations
-from .records import BASELINES, Row, key
+from .records import BASELINES, Row, key, rivals
 from .styles import HEAD, STYLES, line
 
 __all__ = ["Console"]
@@ -33,7 +33,7 @@ class Console:
         self.facts, self.style, self.speaks = facts, style, speaks
         self.live = style == "table"
         self.known = {key(row): row for row in rows}
-        self.section: tuple[str, str] | None = None
+        self.section: tuple[int, str, str] | None = None
         self.progress: Any = None
 
     def __enter__(self) -> "Console":
@@ -86,22 +86,20 @@ class Console:
         """All of one group, the fastest first."""
         self.known |= {key(row): row for row in rows}
         for row in sorted(rows, key=lambda row: row.time.median):
-            if (row.dtype, row.op) != self.section:
-                self.section = row.dtype, row.op
-                self.say(f"# {row.dtype}, {row.op}\n{HEAD}")
+            if (row.ranks, row.dtype, row.op) != self.section:
+                self.section = row.ranks, row.dtype, row.op
+                self.say(f"# ranks: {row.ranks}, {row.dtype} {row.op}\n{HEAD}")
             self.say(line(row))
         if self.progress:
             self.progress.advance(self.task)
 
     def winners(self) -> None:
         """Per size, our best that adds exactly."""
-        print("\n# best of ours per size\n" + HEAD)
-        best: dict[tuple[str, str, str, int], Row] = {}
+        best: dict[tuple[Any, ...], Row] = {}
         for row in sorted(self.all, key=lambda row: row.time.median):
             if row.algorithm not in BASELINES and not row.codec:
-                best.setdefault((row.dtype, row.op, row.place, row.nbytes), row)
-        for _, row in sorted(best.items()):
-            print(line(row))
+                best.setdefault(rivals(row), row)
+        print("\n# best of ours per size\n" + STYLES["table"](list(best.values())))
         for violation in violations(self.all):
             print(f"# {violation}")
         unfinished = sum(not row.complete for row in self.all)

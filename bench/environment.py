@@ -25,6 +25,11 @@ from .machine import caches, driver, launcher, pinned, processor, revision, vers
 
 __all__ = ["describe", "environment"]
 
+#: What the launcher sets for itself, or for one launch only.
+PASSING = (
+    "OMPI_ARGV", "OMPI_COMM", "OMPI_FILE", "OMPI_LIBDIR", "OMPI_NUM", "OMPI_TOOL", "OMPI_UNIVERSE", "OMPI_VERSION",
+    "OMPI_WORLD", "OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs",
+)  # fmt: skip
 PREFIXES = ("OMPI_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_", "SLURM_")
 
 
@@ -58,7 +63,9 @@ def environment(comm: MPI.Intracomm) -> dict[str, Any]:
         "numba": numba.__version__,
         "torch": version("torch"),
         "revision": revision(),
-        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES)},
+        "variables": {
+            k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES) and not k.startswith(PASSING)
+        },
     }
 
 

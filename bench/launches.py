@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .journal import collect
 from .records import Row, key
 
-__all__ = ["Change", "changes", "compare", "distinct", "join"]
+__all__ = ["Change", "changes", "compare", "distinct", "environments", "join"]
 
 #: Launches of one sweep must have these in common.
 COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "revision")
@@ -17,7 +17,7 @@ COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "rev
 def join(paths: list[Path], out: Path) -> int:
     """Write the launches in these files as one file; ValueError if they differ in more than being another launch."""
     others, rows = collect(paths)
-    launches = _environments(others)
+    launches = environments(others)
     if not launches:
         raise ValueError("no launch in these files")
     if found := _differences(launches[0], *launches[1:]):
@@ -42,6 +42,13 @@ class Change(NamedTuple):
         """slower or faster, if the whole interval is by more than the threshold; else a dash."""
         return "slower" if self.low > 1 + threshold else "faster" if self.high < 1 - threshold else "-"
 
+    def line(self, threshold: float) -> str:
+        """One line of a table."""
+        row, old, new = self.new, self.old.time.median * 1e6, self.new.time.median * 1e6
+        what = f"{row.nbytes:9d}  {row.ranks:5d}  {row.dtype:8} {row.op:4}  {row.algorithm:24} {row.codec or '-':15}"
+        ratio = f"{self.ratio:7.3f}  {self.low:.3f} to {self.high:.3f}  {self.verdict(threshold)}"
+        return f"{what} {row.place:5} {old:10.2f} {new:10.2f}  {ratio}"
+
 
 def changes(old: Iterable[Row], new: Iterable[Row]) -> list[Change]:
     """Of the cells that both have; other versions of MPI are compared, too."""
@@ -58,16 +65,15 @@ def changes(old: Iterable[Row], new: Iterable[Row]) -> list[Change]:
 def compare(old: Path, new: Path, threshold: float) -> int:
     """Print the changes, the worst first; returns 1 if anything became slower or is wrong."""
     (others, before), (more, after) = collect([old]), collect([new])
-    for difference in _differences(*_environments(others + more)):
+    for difference in _differences(*environments(others + more)):
         print(f"# differs: {difference}")
     found = changes(before, after)
     if not found:
         raise ValueError(f"{old} and {new} have no cell in common")
-    print(f"{'size(B)':>9}  {'algorithm':24} {'codec':15} {'old(us)':>10} {'new(us)':>10}  new/old  interval")
-    for c in found:
-        print(f"{c.new.nbytes:9d}  {c.new.algorithm:24} {c.new.codec or '-':15} {c.old.time.median * 1e6:10.2f} "
-              f"{c.new.time.median * 1e6:10.2f}  {c.ratio:7.3f}  {c.low:.3f} to {c.high:.3f}  "
-              f"{c.verdict(threshold)}")  # fmt: skip
+    what = f"{'size(B)':>9}  {'ranks':>5}  {'type':8} {'op':4}  {'algorithm':24} {'codec':15} {'place':5}"
+    print(f"{what} {'old(us)':>10} {'new(us)':>10}  new/old  interval")
+    for change in found:
+        print(change.line(threshold))
     slower, wrong = sum(c.verdict(threshold) == "slower" for c in found), sum(row.wrong for row in after)
     lone = len({*map(_cell, before)} ^ {*map(_cell, after)})
     print(f"# {len(found)} cells, {slower} slower by more than {threshold:.0%}; {lone} in one file only"
@@ -79,8 +85,10 @@ def _cell(row: Row) -> tuple[Any, ...]:
     return key(row)[1:]
 
 
-def _environments(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [record for record in records if record["record"] == "environment"]
+def environments(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of every launch once, whatever files it stands in."""
+    found = [record for record in records if record["record"] == "environment"]
+    return [record for i, record in enumerate(found) if record not in found[:i]]
 
 
 def _differences(first: dict[str, Any], *others: dict[str, Any]) -> list[str]:

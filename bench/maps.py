@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.colors import to_rgb
-from matplotlib.ticker import EngFormatter
 
-from .figures import COLORS, FAINT, MARKERS, by_algorithm, legend, length
+from .figures import by_algorithm
+from .looks import COLORS, FAINT, legend, length, seconds
 from .records import BASELINES, Row
 
 __all__ = ["scaling", "stragglers", "tradeoff", "winners"]
@@ -49,34 +49,36 @@ def scaling(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> Non
     every = sorted({row.ranks for row in rows})
     axes.set_xticks(every, [str(p) for p in every])
     axes.set(yscale="log", xlabel="ranks", ylabel="time of one all-reduce")
-    axes.yaxis.set_major_formatter(EngFormatter("s"))
+    seconds(axes.yaxis)
     legend(axes)
 
 
-def tradeoff(axes: Any, rows: Iterable[Row]) -> None:
-    """Error against time of one size; a marker's area is the bytes that travel, its colour the codec."""
-    rows = list(rows)
-    coded = [row for row in rows if row.codec]
+def tradeoff(axes: Any, rows: Iterable[Row], looks: dict[str, dict[str, Any]]) -> None:
+    """Error against time of one size, for the algorithms that have a look of their own; the colour is the codec.
+
+    A marker's area is the bytes that travel. Lines are MPI's own and our fastest without a codec.
+    """
+    shown = [row for row in rows if looks[row.algorithm] is not FAINT]
+    coded, exact = [row for row in shown if row.codec], [row for row in shown if not row.codec]
     colors = dict(zip(sorted({row.codec for row in coded if row.codec}), cycle(COLORS)))
-    markers = dict(zip(sorted({row.algorithm for row in coded}), cycle(MARKERS)))
     least = min((row.error for row in coded if row.error), default=1e-8) / 10  # where those without error stand
     for row in coded:
-        look = {"color": colors[row.codec or ""], "marker": markers[row.algorithm], "alpha": 0.8, "linewidth": 0}
-        axes.scatter(row.time.median, max(row.error or 0, least), s=20 + 180 * row.wire / row.nbytes, **look)
+        look = {"color": colors[row.codec or ""], "marker": looks[row.algorithm]["marker"], "alpha": 0.8}
+        area = 20 + 180 * row.wire / row.nbytes
+        axes.scatter(row.time.median, max(row.error or 0, least), s=area, linewidth=0, **look)
     for codec, color in colors.items():
         axes.plot([], [], "o", color=color, label=codec)
-    for name, marker in markers.items():
-        axes.plot([], [], marker, color="#888888", label=name)
-    for row in rows:
-        if not row.codec and row.algorithm in (*markers, "native"):
-            axes.axvline(row.time.median, color="#888888", linestyle="--", linewidth=0.8)
-            axes.annotate(f"{row.algorithm}, exact", (row.time.median, 0.02), rotation=90, size=7,
-                          xycoords=("data", "axes fraction"), ha="right", color="#555555")  # fmt: skip
+    for name in sorted({row.algorithm for row in coded}):
+        axes.plot([], [], looks[name]["marker"], color="#888888", label=name)
+    lines = sorted(exact, key=lambda row: row.time.median)[:1] + [row for row in exact if row.algorithm == "native"]
+    for row in {row.algorithm: row for row in lines}.values():
+        axes.axvline(row.time.median, color="#888888", linestyle="--", linewidth=0.8)
+        axes.annotate(f"{row.algorithm}, no codec", (row.time.median, 0.02), rotation=90, size=7, color="#555555",
+                      xycoords=("data", "axes fraction"), ha="right")  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="time of one all-reduce")
-    for ticks in ("major", "minor"):
-        getattr(axes.xaxis, f"set_{ticks}_formatter")(EngFormatter("s"))
     axes.set_ylabel("squared error of the sum over its squares")
     axes.set_ylim(axes.get_ylim()[0] / 2, axes.get_ylim()[1] * 2)
+    seconds(axes.xaxis)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import figures
-from .figures import draw, length
+from .looks import draw, length
 from .maps import scaling, stragglers, tradeoff, winners
 from .records import Row
 
@@ -59,11 +59,11 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
     if rows[0].ranks > 1:
         words = "Of all sizes. A rank that is far above the dashed line holds up the others."
         yield Picture("Stragglers", words, draw(f"last {salt}", stragglers, exact, looks))
-    coded = sorted({row.nbytes for row in rows if row.codec})
+    coded = sorted({row.nbytes for row in rows if row.codec and row.ranks > 1})
     for nbytes in coded[-1:]:
         words = "Lower left is better: less error, less time. The area of a mark is the bytes that travel."
         same = [row for row in rows if row.nbytes == nbytes]
-        svg = draw(f"codecs {salt}", tradeoff, same, size=(7.4, 4.6))
+        svg = draw(f"codecs {salt}", tradeoff, same, looks, size=(7.4, 4.6))
         yield Picture(f"What codecs cost and save, {length(nbytes)}", words, svg)
 
 

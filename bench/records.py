@@ -123,13 +123,16 @@ def merge(rows: Iterable[Row]) -> list[Row]:
 
 
 def _joined(rows: list[Row]) -> Row:
-    if len(rows) == 1:
-        return rows[0]
+    """Of one cell; a launch that stands in several files counts once."""
+    found: list[Row] = []
+    for row in rows:
+        if not any(launch in other.samples for other in found for launch in row.samples):
+            found.append(row)
     return replace(
-        rows[0],
-        marks=sorted({mark for row in rows for mark in row.marks}),
-        wrong=sum(row.wrong for row in rows),
-        complete=all(row.complete for row in rows),
-        samples=[launch for row in rows for launch in row.samples],
-        slowest=[launch for row in rows for launch in row.slowest],
+        found[0],
+        marks=sorted({mark for row in found for mark in row.marks}),
+        wrong=sum(row.wrong for row in found),
+        complete=all(row.complete for row in found),
+        samples=[launch for row in found for launch in row.samples],
+        slowest=[launch for row in found for launch in row.slowest],
     )

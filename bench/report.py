@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .guidelines import violations
 from .journal import collect
-from .launches import distinct
+from .launches import distinct, environments
 from .records import IDENTITY, Row
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write(files: list[Path], out: Path, figures: Path | None = None) -> None:
     if not rows:
         raise ValueError("nothing is measured in these files")
     try:
-        text = page([record for record in others if record["record"] == "environment"], rows)
+        text = page(environments(others), rows)
     except ModuleNotFoundError as error:
         raise ValueError(f"report needs {error.name}: pip install allreduce[report]") from None
     out.write_text(text)
@@ -50,11 +50,11 @@ def write(files: list[Path], out: Path, figures: Path | None = None) -> None:
             (figures / f"{number:02}.svg").write_text(svg)
 
 
-def page(environments: list[dict[str, Any]], rows: list[Row]) -> str:
+def page(launches: list[dict[str, Any]], rows: list[Row]) -> str:
     """The HTML."""
     import jinja2
 
-    from .figures import emphasized
+    from .looks import emphasized
     from .pictures import maps, pictures
 
     looks = emphasized(rows)
@@ -68,7 +68,7 @@ def page(environments: list[dict[str, Any]], rows: list[Row]) -> str:
         title=", ".join(dict.fromkeys(row.mpi for row in rows)),
         rows=rows,
         repetitions=sum(row.valid.size for row in rows),
-        launches=max(len(environments), 1),
+        launches=max(len(launches), 1),
         replicated=any(len(row.samples) > 1 for row in rows),
         wrong=sum(row.wrong for row in rows),
         marks=sorted({mark for row in rows for mark in row.marks} & MEANING.keys()),
@@ -80,17 +80,22 @@ def page(environments: list[dict[str, Any]], rows: list[Row]) -> str:
             Section(title(same[0], shared), list(pictures(same, looks, str(k))), same)
             for k, same in sorted(settings.items(), key=lambda item: (*item[0][:2], str(item)))  # by MPI, then by ranks
         ],
-        machines=distinct(environments),
+        machines=distinct(launches),
     )
 
 
 def title(row: Row, shared: set[str]) -> str:
     """What tells a section from the others, and what it needs anyway."""
     words = {
-        "mpi": row.mpi, "ranks": f"{row.ranks} ranks", "nodes": f"{row.nodes} node{'s' * (row.nodes > 1)}",
+        "mpi": row.mpi, "ranks": several(row.ranks, "rank"), "nodes": several(row.nodes, "node"),
         "dtype": row.dtype, "op": row.op, "accumulate": f"summed in {row.accumulate}" if row.accumulate else "",
         "place": "in place" if row.place == "in" else "out of place", "buffers": f"{row.buffers} buffers",
         "cache": f"{row.cache} caches", "start": f"started by {row.start}", "across": f"{row.across} over ranks",
     }  # fmt: skip
     always = {"ranks", "dtype", "op"}
     return ", ".join(word for name, word in words.items() if word and (name in always or name not in shared))
+
+
+def several(number: int, word: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{number} {word}{'s' * (number > 1)}"

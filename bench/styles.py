@@ -42,7 +42,7 @@ def table(rows: list[Row]) -> str:
     """Every row, the fastest of each size first."""
     parts = []
     for facts, same in _split(rows, ("mpi", "ranks", "dtype", "op")):
-        parts += [f"# {facts['mpi']}, {facts['ranks']} ranks, {facts['dtype']} {facts['op']}", HEAD]
+        parts += [f"# {facts['mpi']}, ranks: {facts['ranks']}, {facts['dtype']} {facts['op']}", HEAD]
         parts += map(line, sorted(same, key=lambda row: (row.nbytes, row.time.median)))
     return "\n".join(parts)
 

@@ -133,15 +133,17 @@ def test_files_of_others_are_refused(tmp_path):
 
 
 def test_launches_are_joined(tmp_path, capsys):
-    files = [
-        written(tmp_path / f"{i}.jsonl", [row(64, seconds=[i * 1e-6] * 9), row(64, "native", [2e-6] * 9, wrong=1)])
-        for i in (1, 2, 3)
-    ]
+    files = []
+    for i in (1, 2, 3):
+        rows = [row(64, seconds=[i * 1e-6] * 9), row(64, "native", [i * 2e-6] * 9, wrong=1)]
+        files.append(written(tmp_path / f"{i}.jsonl", rows, time=i))
     out = tmp_path / "all.jsonl"
     assert main(["merge", *map(str, files), "--out", str(out)]) == 0
     others, rows = collect([out])
     assert len(others) == 3 and [len(r.samples) for r in rows] == [3, 3]
-    assert rows[0].time == pytest.approx((2e-6, 1e-6, 3e-6, 0.75)) and rows[0].ratio == pytest.approx(1)
+    assert rows[0].time == pytest.approx((2e-6, 1e-6, 3e-6, 0.75)) and rows[0].ratio == pytest.approx(0.5)
+    again = collect([out, *files])[1]
+    assert [r.samples for r in again] == [r.samples for r in rows]  # a launch in two files counts once
     assert rows[1].wrong == 3 and main(["show", str(out)]) == 1
     assert main(["merge", str(files[0]), "--out", str(out)]) == 2  # it is there
     other = written(tmp_path / "4.jsonl", [row()], processor="Another CPU")
@@ -236,7 +238,7 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
 
 
-@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "figures"])
+@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "looks"])
 def test_examples(name):
     assert doctest.testmod(import_module(f"bench.{name}")).failed == 0
 

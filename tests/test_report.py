@@ -8,7 +8,7 @@ import pytest
 from test_driver import row, written
 
 from bench.__main__ import main
-from bench.figures import emphasized, length
+from bench.looks import emphasized, length
 from bench.pictures import accuracy
 
 SPACE = "{http://www.w3.org/2000/svg}"
