@@ -11,7 +11,7 @@ from .records import IDENTITY, Row
 
 __all__ = ["HABITS", "HEAD", "STYLES", "line"]
 
-#: How these tools measure: every call for itself or 20 back to back, and the mean over ranks and calls.
+#: As these tools measure: the mean over ranks and calls; one every call for itself, the other in both places.
 HABITS: dict[str, dict[str, Any]] = {
     "osu": {"across": "mean", "batch": 1, "start": "barrier"},
     "nccl-tests": {"across": "mean", "place": ["out", "in"]},
@@ -35,6 +35,7 @@ def line(row: Row) -> str:
         f"{row.nbytes:9d}  {row.algorithm:24} {row.codec or '-':15} {row.place:5} {row.batch:6d}"
         f"  {time.median * 1e6:10.2f}  {time.low * 1e6:9.2f} {time.high * 1e6:9.2f}"
         f" {p99 * 1e6:10.2f}  {row.algbw:11.3f}  {row.busbw:11.3f} {model:>10} {ratio:>8} {row.wrong:7d}"
+        f"  {' '.join(row.marks)}".rstrip()
     )
 
 

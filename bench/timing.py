@@ -13,11 +13,11 @@ from .inputs import Case
 from .rounds import Rounds
 from .starts import Barrier, Window
 
-__all__ = ["BATCH", "BATCHED", "Cell", "measure"]
+__all__ = ["BATCHED", "Cell", "measure"]
 
 #: Up to this many bytes a repetition is a batch of calls back to back, for the clock and the barrier are coarser
 #: than one call; above, every call has a start of its own.
-BATCHED, BATCH = 1 << 10, 200
+BATCHED = 1 << 10
 BATCH_SECONDS = 0.02
 
 

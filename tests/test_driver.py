@@ -152,7 +152,7 @@ def test_launches_are_joined(tmp_path, capsys):
 
 
 def launches(rng, path, slow=1.0):
-    """Five launches of three algorithms that differ by 2 % between launches, and one planted change."""
+    """Five launches of three algorithms that differ by half a percent between launches, and one planted change."""
     rows = []
     for name in ("ring", "direct", "native"):
         means = 1e-5 * (slow if name == "ring" else 1) * rng.normal(1, 0.005, 5)
