@@ -76,6 +76,8 @@ def _sweep(commands: Any) -> None:
     add("--data", metavar="FILE.npy", help="reduce these real values instead of small whole numbers")
     add("--buffers", choices=("private", "shared"), help="shared: arrays from empty_shared (default private)")
     add("--place", nargs="+", choices=("out", "in"), help="result in a buffer of its own, or in place (default out)")
+    words = "blocking (default), nonblocking, overlapped (with as long a computation), persistent"
+    add("--call", nargs="+", choices=("blocking", "nonblocking", "overlapped", "persistent"), help=words)
     how = sweep.add_argument_group("how")
     add, flag = how.add_argument, argparse.BooleanOptionalAction
     add("--rewrite", action=flag, help="write the input anew before every repetition, as training does")

@@ -9,9 +9,10 @@ from mpi4py import MPI
 import compress
 from allreduce.native import OPS, mpi_has
 
-from .calls import COMPOSED, OUT_OF_PLACE, UNCODED, Label, call_of
+from .calls import COMPOSED, OUT_OF_PLACE, UNCODED, Label
 from .inputs import Arena, Case, exact, lossy, real
 from .plan import Group, Sweep
+from .requests import Call, can_persist
 from .timing import BATCHED, Cell
 
 __all__ = ["Maker", "alike", "case_pair"]
@@ -31,10 +32,13 @@ class Maker:
         self.sweep, self.comm, self.flush = sweep, comm, flush
         self.names, self.values = sweep.names(comm.size, sweep.teams(MPI.COMM_WORLD.size)), sweep.values()
         self.arena = Arena(sweep.buffers, max([*sweep.lengths(), 16]), comm)
+        self.requests: list[Any] = []
+        self.persistent = "persistent" in sweep.call and can_persist(comm)
 
     def most(self, group: Group) -> int:
         """Calls in a repetition."""
-        return self.sweep.batch if group.nbytes <= BATCHED and self.sweep.cache != "cold" else 1
+        alone = group.nbytes > BATCHED or self.sweep.cold or "overlapped" in self.sweep.call
+        return 1 if alone else self.sweep.batch
 
     def labels(self, group: Group) -> list[Label]:
         """What is measured, the same on all ranks."""
@@ -42,12 +46,18 @@ class Maker:
         names = [name for name in (*self.names, "native") if known or name not in (*COMPOSED, "native")]
         codecs = {name: [None] if name in UNCODED else [None, *self.sweep.codec] for name in names}
         return [
-            Label(name, codec, place)
+            Label(name, codec, place, call)
             for place in self.sweep.place
             for name in names
             for codec in codecs[name]
-            if place == "out" or name not in OUT_OF_PLACE
+            for call in self.sweep.call
+            if (place == "out" or name not in OUT_OF_PLACE) and self._has(name, call)
         ]
+
+    def _has(self, name: str, call: str) -> bool:
+        if name == "native":
+            return call != "persistent" or self.persistent
+        return call == "blocking" or name not in UNCODED
 
     def cells(self, group: Group) -> dict[Label, Cell]:
         """Ready to be measured."""
@@ -59,11 +69,20 @@ class Maker:
             right[text] = tuple(lossy(case, codec, group.dtype, size) for case in cases)  # type: ignore[assignment]
         return {label: self._cell(label, group, right[label.codec]) for label in self.labels(group)}
 
+    def free(self) -> None:
+        """Let go of the last group's requests."""
+        for request in self.requests:
+            request.Free()
+        self.requests.clear()
+
     def _cell(self, label: Label, group: Group, cases: tuple[Case, Case]) -> Cell:
         make = self._in_place if label.place == "in" else self._out_of_place
-        return make(label, group, cases, call_of(label, group, self.sweep, self.comm))
+        call = Call(label, group, self.sweep, self.comm)
+        cell = make(label, group, cases, call)
+        self.requests += call.requests
+        return cell
 
-    def _out_of_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Any) -> Cell:
+    def _out_of_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Call) -> Cell:
         sends = [self.arena.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
         for send, case in zip(sends, cases, strict=True):
             np.copyto(send, case.send)
@@ -75,20 +94,22 @@ class Maker:
             self._cool()
 
         most = self.most(group)
-        arguments = [(sends[0], result)] * most, [(sends[1], result)] * most
-        return Cell(call, cases, arguments, [result] * most, prepare, label.algorithm != "copy")
+        first, second = ([call.arguments(send, result)] * most for send in sends)
+        checked = label.algorithm != "copy"
+        return Cell(call.function(), cases, (first, second), [result] * most, prepare, checked, call.work)
 
-    def _in_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Any) -> Cell:
+    def _in_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Call) -> Cell:
         """Every call of a batch has a buffer of its own: a sum of sums would be another number."""
         buffers = self.arena.arrays(" ".join(map(str, label)), group.elements, group.dtype, self.most(group))
-        arguments = [(MPI.IN_PLACE if label.algorithm == "native" else each, each) for each in buffers]
+        native = label.algorithm == "native"
+        arguments = [call.arguments(MPI.IN_PLACE if native else each, each) for each in buffers]
 
         def prepare(variant: int) -> None:
             for each in buffers:
                 np.copyto(each, cases[variant].send)
             self._cool()
 
-        return Cell(call, cases, (arguments, arguments), buffers, prepare)
+        return Cell(call.function(), cases, (arguments, arguments), buffers, prepare, work=call.work)
 
     def _cool(self) -> None:
         if self.sweep.cold:

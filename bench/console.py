@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Any
 
 from .guidelines import violations
-from .records import BASELINES, Row, key, rivals
+from .records import BASELINES, Row, key
+from .relations import rivals
 from .styles import HEAD, STYLES, line
 
 __all__ = ["Console"]
@@ -33,7 +34,7 @@ class Console:
         self.facts, self.style, self.speaks = facts, style, speaks
         self.live = style == "table"
         self.known = {key(row): row for row in rows}
-        self.section: tuple[int, str, str] | None = None
+        self.section = ""
         self.progress: Any = None
 
     def __enter__(self) -> "Console":
@@ -85,10 +86,11 @@ class Console:
     def rows(self, rows: list[Row]) -> None:
         """All of one group, the fastest first."""
         self.known |= {key(row): row for row in rows}
-        for row in sorted(rows, key=lambda row: row.time.median):
-            if (row.ranks, row.dtype, row.op) != self.section:
-                self.section = row.ranks, row.dtype, row.op
-                self.say(f"# ranks: {row.ranks}, {row.dtype} {row.op}\n{HEAD}")
+        for row in sorted(rows, key=lambda row: (row.call, row.time.median)):
+            section = f"# ranks: {row.ranks}, {row.dtype} {row.op}, {row.call}"
+            if section != self.section:
+                self.section = section
+                self.say(f"{section}\n{HEAD}")
             self.say(line(row))
         if self.progress:
             self.progress.advance(self.task)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from .records import BASELINES, COMPOSED, IDENTITY, Row, rivals
+from .records import BASELINES, COMPOSED, IDENTITY, Row
+from .relations import rivals
 
 __all__ = ["violations"]
 

@@ -8,7 +8,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from .records import Row, key, merge
+from .records import Row, key
+from .relations import merge
 
 if TYPE_CHECKING:
     from mpi4py import MPI  # files are read where there is no MPI

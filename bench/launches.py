@@ -47,7 +47,7 @@ class Change(NamedTuple):
         row, old, new = self.new, self.old.time.median * 1e6, self.new.time.median * 1e6
         what = f"{row.nbytes:9d}  {row.ranks:5d}  {row.dtype:8} {row.op:4}  {row.algorithm:24} {row.codec or '-':15}"
         ratio = f"{self.ratio:7.3f}  {self.low:.3f} to {self.high:.3f}  {self.verdict(threshold)}"
-        return f"{what} {row.place:5} {old:10.2f} {new:10.2f}  {ratio}"
+        return f"{what} {row.place:5} {row.call:11} {old:10.2f} {new:10.2f}  {ratio}"
 
 
 def changes(old: Iterable[Row], new: Iterable[Row]) -> list[Change]:
@@ -70,7 +70,7 @@ def compare(old: Path, new: Path, threshold: float) -> int:
     found = changes(before, after)
     if not found:
         raise ValueError(f"{old} and {new} have no cell in common")
-    what = f"{'size(B)':>9}  {'ranks':>5}  {'type':8} {'op':4}  {'algorithm':24} {'codec':15} {'place':5}"
+    what = f"{'size(B)':>9}  {'ranks':>5}  {'type':8} {'op':4}  {'algorithm':24} {'codec':15} {'place':5} {'call':11}"
     print(f"{what} {'old(us)':>10} {'new(us)':>10}  new/old  interval")
     for change in found:
         print(change.line(threshold))

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-from .records import BASELINES, Row, rivals
+from .records import BASELINES, Row
+from .relations import rivals
 
 __all__ = ["COLORS", "FAINT", "draw", "emphasized", "legend", "length", "plain", "seconds"]
 

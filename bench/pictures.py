@@ -28,9 +28,10 @@ def maps(rows: list[Row], looks: dict[str, Any]) -> Iterator[Picture]:
     """Of all numbers of ranks together."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in (row for row in rows if not row.codec):
-        groups.setdefault((row.mpi, row.dtype, row.op, row.place, row.cache), []).append(row)
-    for (mpi, dtype, op, place, cache), same in sorted(groups.items()):
+        groups.setdefault((row.mpi, row.dtype, row.op, row.place, row.cache, row.call), []).append(row)
+    for (mpi, dtype, op, place, cache, call), same in sorted(groups.items()):
         where = f"{mpi}, {dtype} {op}, {'in' if place == 'in' else 'out of'} place, {cache} caches"
+        where += f", {call}" if call != "blocking" else ""
         ranks, sizes = {row.ranks for row in same}, sorted({row.nbytes for row in same})
         words = "The number is its time over that of MPI's own; grey where MPI's own is the fastest."
         shape = max(7.4, 0.75 * len(sizes)), 1.3 + 0.75 * len(ranks)

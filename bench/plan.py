@@ -51,6 +51,7 @@ class Sweep:
     data: str | None = None
     buffers: str = "private"
     place: list[str] = field(default_factory=lambda: ["out"])
+    call: list[str] = field(default_factory=lambda: ["blocking"])
     rewrite: bool = False
     cold: bool = False
     start: str = "barrier"

@@ -1,15 +1,14 @@
 """What a sweep has measured: a row per cell, with all repetitions."""
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .statistics import Summary, paired, summarize
+from .statistics import Summary, summarize
 
-__all__ = ["BASELINES", "COMPOSED", "IDENTITY", "Row", "key", "merge", "ratios", "rivals"]
+__all__ = ["BASELINES", "COMPOSED", "IDENTITY", "Row", "key"]
 
 #: What MPI's own all-reduce should not be slower than: two other collectives of the same library.
 COMPOSED = ("reduce+bcast", "reduce_scatter+allgather")
@@ -17,8 +16,8 @@ COMPOSED = ("reduce+bcast", "reduce_scatter+allgather")
 BASELINES = ("native", "gloo", "copy", *COMPOSED)
 #: What a cell is. Rows that agree in all of it are launches of one measurement.
 IDENTITY = (
-    "mpi", "ranks", "nodes", "dtype", "op", "accumulate", "nbytes", "count", "algorithm", "codec", "place", "buffers",
-    "cache", "start", "across",
+    "mpi", "ranks", "nodes", "dtype", "op", "accumulate", "nbytes", "count", "algorithm", "codec", "place", "call",
+    "buffers", "cache", "start", "across",
 )  # fmt: skip
 
 
@@ -28,7 +27,8 @@ class Row:
 
     `batch` calls back to back make a repetition. `samples` holds a list per launch of the program, with None where a
     rank started late; `slowest` likewise the rank that took longest. `wire` is the bytes of the whole vector as it
-    travels, `error` the squared error of the sum over its squares, `marks` what makes the times doubtful.
+    travels, `error` the squared error of the sum over its squares, `marks` what makes the times doubtful. `work` is the
+    seconds computed while a call was under way, and `overlap` which part of that call they hid.
     """
 
     mpi: str
@@ -42,6 +42,7 @@ class Row:
     algorithm: str
     codec: str | None
     place: str
+    call: str
     buffers: str
     cache: str
     start: str
@@ -54,6 +55,8 @@ class Row:
     wrong: int
     complete: bool
     ratio: float | None = None
+    work: float = 0.0
+    overlap: float | None = None
     samples: list[list[float | None]] = field(repr=False, default_factory=list)
     slowest: list[list[int]] = field(repr=False, default_factory=list)
 
@@ -96,43 +99,3 @@ class Row:
 def key(row: Row) -> tuple[Any, ...]:
     """What makes rows comparable."""
     return tuple(getattr(row, name) for name in IDENTITY)
-
-
-def ratios(rows: list[Row]) -> list[Row]:
-    """The rows with their time over that of MPI's own, measured in the same rounds."""
-    native = {rivals(row): row for row in rows if row.algorithm == "native"}
-    found = []
-    for row in rows:
-        base = native.get(rivals(row))
-        ratio = paired(row.samples, base.samples) if base else None
-        found.append(replace(row, ratio=ratio.median if ratio and ratio.median > 0 else None))
-    return found
-
-
-def rivals(row: Row) -> tuple[Any, ...]:
-    """What it has in common with the rows that its time can be held against."""
-    return tuple(getattr(row, name) for name in IDENTITY if name not in ("algorithm", "codec"))
-
-
-def merge(rows: Iterable[Row]) -> list[Row]:
-    """One row per cell, with the launches of all."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return ratios([_joined(same) for same in groups.values()])
-
-
-def _joined(rows: list[Row]) -> Row:
-    """Of one cell; a launch that stands in several files counts once."""
-    found: list[Row] = []
-    for row in rows:
-        if not any(launch in other.samples for other in found for launch in row.samples):
-            found.append(row)
-    return replace(
-        found[0],
-        marks=sorted({mark for row in found for mark in row.marks}),
-        wrong=sum(row.wrong for row in found),
-        complete=all(row.complete for row in found),
-        samples=[launch for row in found for launch in row.samples],
-        slowest=[launch for row in found for launch in row.slowest],
-    )

@@ -91,6 +91,7 @@ def title(row: Row, shared: set[str]) -> str:
         "dtype": row.dtype, "op": row.op, "accumulate": f"summed in {row.accumulate}" if row.accumulate else "",
         "place": "in place" if row.place == "in" else "out of place", "buffers": f"{row.buffers} buffers",
         "cache": f"{row.cache} caches", "start": f"started by {row.start}", "across": f"{row.across} over ranks",
+        "call": row.call,
     }  # fmt: skip
     always = {"ranks", "dtype", "op"}
     return ", ".join(word for name, word in words.items() if word and (name in always or name not in shared))

@@ -23,7 +23,7 @@ HEAD = (
 OSU_TYPES = {"float32": "MPI_FLOAT", "float64": "MPI_DOUBLE", "int32": "MPI_INT", "int8": "MPI_CHAR"}
 NCCL_TYPES = {"float32": "float", "float64": "double", "float16": "half"}
 SUMMARY = ("batch", "median", "low", "high", "confidence", "mean", "p99", "late", "algbw", "busbw", "predicted")
-REST = ("ratio", "wire", "error", "wrong", "complete", "marks")
+REST = ("ratio", "work", "overlap", "wire", "error", "wrong", "complete", "marks")
 
 
 def line(row: Row) -> str:
@@ -35,15 +35,15 @@ def line(row: Row) -> str:
         f"{row.nbytes:9d}  {row.algorithm:24} {row.codec or '-':15} {row.place:5} {row.batch:6d}"
         f"  {time.median * 1e6:10.2f}  {time.low * 1e6:9.2f} {time.high * 1e6:9.2f}"
         f" {p99 * 1e6:10.2f}  {row.algbw:11.3f}  {row.busbw:11.3f} {model:>10} {ratio:>8} {row.wrong:7d}"
-        f"  {' '.join(row.marks)}".rstrip()
+        f"{'' if row.overlap is None else f'  {row.overlap:.0%} hidden'}  {' '.join(row.marks)}".rstrip()
     )
 
 
 def table(rows: list[Row]) -> str:
     """Every row, the fastest of each size first."""
     parts = []
-    for facts, same in _split(rows, ("mpi", "ranks", "dtype", "op")):
-        parts += [f"# {facts['mpi']}, ranks: {facts['ranks']}, {facts['dtype']} {facts['op']}", HEAD]
+    for facts, same in _split(rows, ("mpi", "ranks", "dtype", "op", "call")):
+        parts += [f"# {facts['mpi']}, ranks: {facts['ranks']}, {facts['dtype']} {facts['op']}, {facts['call']}", HEAD]
         parts += map(line, sorted(same, key=lambda row: (row.nbytes, row.time.median)))
     return "\n".join(parts)
 
@@ -51,7 +51,7 @@ def table(rows: list[Row]) -> str:
 def osu(rows: list[Row]) -> str:
     """One table of osu_allreduce per algorithm."""
     parts = []
-    for facts, same in _split(rows, ("mpi", "ranks", "dtype", "op", "algorithm", "codec", "place")):
+    for facts, same in _split(rows, ("mpi", "ranks", "dtype", "op", "algorithm", "codec", "place", "call")):
         parts.append(f"# MPI Allreduce Latency Test in the columns of OSU: {_title(facts)}")
         parts.append(f"# Datatype: {OSU_TYPES.get(facts['dtype'], facts['dtype'])}.")
         parts.append(f"{'# Size':10}{'Avg Latency(us)':>18}")
@@ -62,7 +62,7 @@ def osu(rows: list[Row]) -> str:
 def nccl(rows: list[Row]) -> str:
     """One table of all_reduce_perf per algorithm."""
     parts = []
-    for facts, same in _split(rows, ("mpi", "ranks", "dtype", "op", "algorithm", "codec")):
+    for facts, same in _split(rows, ("mpi", "ranks", "dtype", "op", "algorithm", "codec", "call")):
         parts.append(f"# all-reduce in the columns of nccl-tests: {_title(facts)}\n#")
         head = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
         parts.append(f"{head}           out-of-place                       in-place          ")
@@ -129,7 +129,8 @@ def _ascending(rows: list[Row]) -> list[Row]:
 def _title(facts: dict[str, Any]) -> str:
     codec = f" with {facts['codec']}" if facts["codec"] else ""
     place = ", in place" if facts.get("place") == "in" else ""
-    return f"{facts['algorithm']}{codec}{place}, {facts['ranks']} ranks, {facts['mpi']}"
+    call = "" if facts["call"] == "blocking" else f", {facts['call']}"
+    return f"{facts['algorithm']}{codec}{place}{call}, {facts['ranks']} ranks, {facts['mpi']}"
 
 
 STYLES: dict[str, Callable[[list[Row]], str]] = {"table": table, "osu": osu, "nccl-tests": nccl, "csv": as_csv}

@@ -15,7 +15,8 @@ from .inputs import Case
 from .journal import Journal
 from .model import Constants, constants_of, predict
 from .plan import OTHERS, Group, Sweep
-from .records import Row, key, ratios
+from .records import Row, key
+from .relations import ratios
 from .rounds import Limits, Rounds, Stop
 from .starts import STARTS
 from .timing import Cell, measure
@@ -52,12 +53,12 @@ class Team:
         """Of a cell that is not measured yet."""
         sweep, facts = self.sweep, self.facts
         codec = compress.get(label.codec) if label.codec else None
-        modelled = label.algorithm not in OTHERS and not codec
+        modelled = label.algorithm not in OTHERS and not codec and label.call == "blocking"
         nbytes = group.elements * group.dtype.itemsize
         return Row(
             mpi=facts["mpi"], ranks=self.comm.size, nodes=len(facts["hosts"]), dtype=group.dtype.name, op=group.op,
             accumulate=sweep.accumulate, nbytes=nbytes, count=group.elements, algorithm=label.algorithm,
-            codec=label.codec, place=label.place, buffers=sweep.buffers,
+            codec=label.codec, place=label.place, call=label.call, buffers=sweep.buffers,
             cache="rewritten" if label.place == "in" and sweep.cache == "warm" else sweep.cache,
             start=sweep.start, across=sweep.across, batch=1, marks=facts["marks"],
             predicted=predict(label.algorithm, self.comm.size, nbytes, self.constants) if modelled else None,
@@ -67,11 +68,15 @@ class Team:
     def measure(self, group: Group, rng: np.random.Generator, stop: Stop, journal: Journal | None) -> list[Row]:
         """All cells of a group; the rows are on rank 0. Collective."""
         cells = self.maker.cells(group)
-        blanks = [self.row(group, label) for label in cells]
+        empty = [self.row(group, label) for label in cells]
 
         def watch(rounds: Rounds) -> None:
             if journal and rounds.times:
-                journal.write((row.record() for row in filled(blanks, rounds)), final=False)
+                journal.write((row.record() for row in filled(blanks(), rounds)), final=False)
+
+        def blanks() -> list[Row]:
+            works = [cell.work.seconds if label.call == "overlapped" else 0.0 for label, cell in cells.items()]
+            return [replace(row, work=work) for row, work in zip(empty, works, strict=True)]
 
         rounds = Rounds(self.comm, len(cells), self.sweep.across, self.limits, stop, watch)
         try:
@@ -79,6 +84,7 @@ class Team:
         finally:
             watch(rounds)
         same = [not cell.checked or alike(cell.result, self.comm) for cell in cells.values()]
+        self.maker.free()
         if self.comm.rank:
             return []
         rows = [
@@ -88,7 +94,7 @@ class Team:
                 wrong=row.wrong + (0 if alike else row.count),
                 error=inexactness(cell) if row.codec else None,
             )
-            for row, cell, alike in zip(filled(blanks, rounds), cells.values(), same, strict=True)
+            for row, cell, alike in zip(filled(blanks(), rounds), cells.values(), same, strict=True)
         ]
         if journal:
             journal.write([row.record() for row in rows])

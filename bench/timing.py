@@ -12,6 +12,7 @@ from mpi4py import MPI
 from .inputs import Case
 from .rounds import Rounds
 from .starts import Barrier, Window
+from .work import Work
 
 __all__ = ["BATCHED", "Cell", "measure"]
 
@@ -38,6 +39,8 @@ class Cell:
         Called before every repetition, outside of its time.
     checked : bool
         False for what is no all-reduce.
+    work : Work, optional
+        What the call computes while it is under way: none at first, then as long as the call took without.
     """
 
     def __init__(
@@ -48,9 +51,10 @@ class Cell:
         results: list[np.ndarray],
         prepare: Callable[[int], object],
         checked: bool = True,
+        work: Work | None = None,
     ) -> None:
         self.call, self.cases, self.arguments, self.results = call, cases, arguments, results
-        self.prepare, self.checked = prepare, checked
+        self.prepare, self.checked, self.work = prepare, checked, work or Work()
         self.variant = self.batch = 0
 
     def repetition(self, start: Barrier | Window, variant: int, batch: int) -> tuple[float, int]:
@@ -95,6 +99,8 @@ def measure(
     first, early = warm_up[:, -1, 0].copy(), warm_up[:, :, 1].sum(1)
     comm.Allreduce(MPI.IN_PLACE, first, MPI.MAX)
     batch = rounds.batch = int(np.clip(BATCH_SECONDS / np.median(first), 1, most))
+    for cell, seconds in zip(cells, first.tolist(), strict=True):
+        cell.work.seconds = seconds
     start.prepare()
     gc.disable()
     try:

@@ -16,7 +16,8 @@ from bench.guidelines import violations
 from bench.journal import Journal, collect, load
 from bench.launches import changes
 from bench.machine import caches, pinned
-from bench.records import Row, key, ratios
+from bench.records import Row, key
+from bench.relations import ratios
 from bench.rounds import ACROSS, FEWEST, MOST, Limits
 from bench.statistics import half_width, interval, paired, summarize
 from bench.styles import STYLES
@@ -27,9 +28,9 @@ FACTS = {"record": "environment", "mpi": "An MPI", "ranks": 4, "processor": "A C
 def row(nbytes=64, algorithm="ring", seconds=(1e-6, 2e-6, 3e-6), **more):
     known = dict(
         mpi="An MPI", ranks=4, nodes=1, dtype="float32", op="sum", accumulate=None, nbytes=nbytes, count=nbytes // 4,
-        algorithm=algorithm, codec=None, place="out", buffers="private", cache="warm", start="barrier", across="max",
-        batch=1, marks=[], predicted=None, wire=nbytes, error=None, wrong=0, complete=True,
-        samples=[list(seconds)], slowest=[[0] * len(seconds)],
+        algorithm=algorithm, codec=None, place="out", call="blocking", buffers="private", cache="warm",
+        start="barrier", across="max", batch=1, marks=[], predicted=None, wire=nbytes, error=None, wrong=0,
+        complete=True,        samples=[list(seconds)], slowest=[[0] * len(seconds)],
     )  # fmt: skip
     return Row(**known | more)
 
@@ -205,6 +206,14 @@ def test_comma_separated_values_and_the_table():
     text = STYLES["table"](ratios([row(64, "ring"), row(64, "native", (2e-6, 4e-6, 6e-6)), row(8, "ring", (None,))]))
     assert [line.split()[:2] for line in text.splitlines()[2:]] == [["8", "ring"], ["64", "ring"], ["64", "native"]]
     assert " 0.50 " in text
+
+
+def test_what_computing_hid_of_a_call():
+    lone = row(64, call="nonblocking", seconds=[10e-6] * 3)
+    for total, hidden in ((12e-6, 1.0), (17e-6, 0.5), (25e-6, 0.0)):
+        both = ratios([lone, row(64, call="overlapped", seconds=[total] * 3, work=12e-6)])
+        assert [r.overlap for r in both] == [None, pytest.approx(hidden)]
+    assert f"{hidden:.0%} hidden" in STYLES["table"](both)
 
 
 def test_broken_guidelines_are_named():

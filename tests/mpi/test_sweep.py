@@ -15,6 +15,7 @@ from bench.__main__ import main
 from bench.clock import Clock
 from bench.journal import load
 from bench.records import key
+from bench.requests import can_persist
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
@@ -187,6 +188,23 @@ def test_columns_of_other_tools(style, capfd):
     width = {"osu": 2, "nccl-tests": 13}[style]
     if COMM.rank == 0:
         assert [(row[0], len(row)) for row in rows] == [("64", width), ("4096", width)] * 2
+
+
+@pytest.mark.usefixtures("no_model")
+def test_calls_that_return_early(path):
+    kinds = ["nonblocking", "overlapped", "persistent"]
+    options = ["--algorithms", "ring", "auto", "node", "--seconds", "0.001", "--place", "out", "in", "--call", *kinds]
+    assert main(["sweep", "--sizes", "64", *options, "--json", path]) == 0
+    native = {"nonblocking", "overlapped", *(["persistent"] if can_persist(COMM) else [])}
+    COMM.Barrier()
+    if COMM.rank == 0:
+        _, rows = load([Path(path)])
+        found = {(row.algorithm, row.call, row.place) for row in rows}
+        assert found == {*product(("ring", "auto"), kinds, ("out", "in")), *product(["native"], native, ("out", "in"))}
+        for row in rows:
+            assert row.wrong == 0 and (row.overlap is not None) == (row.call == "overlapped")
+            assert (row.work > 0) == (row.call == "overlapped") and min(row.valid) >= row.work
+            assert row.overlap is None or 0 <= row.overlap <= 1
 
 
 @pytest.mark.usefixtures("no_model")
