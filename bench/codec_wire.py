@@ -18,9 +18,9 @@ from allreduce.execute.plan import Order
 from compress.method import Method
 from compress.simulate import traffic
 
+from .cells import alike
 from .codecs import DEFAULT
 from .inputs import Case, lossy, real
-from .sweep import alike
 
 __all__ = ["over_links"]
 
@@ -87,7 +87,7 @@ def measured(text: str, algorithm: str, case: Case, best32: float, best16: float
         facts = split(orders[-1], engine, best32 / seconds) if known else " " * 41
     bounded = not isinstance(made, Method)
     wrong = lossy(case, made, FLOAT32, MPI.COMM_WORLD.size).wrong(out) if bounded else 0
-    wrong = MPI.COMM_WORLD.allreduce(wrong) + (0 if alike(out) else out.size)
+    wrong = MPI.COMM_WORLD.allreduce(wrong) + (0 if alike(out, MPI.COMM_WORLD) else out.size)
     way = orders[-1].algorithm if orders else "no codec"
     gains = f"{best32 / seconds:9.2f}{best16 / seconds:9.2f}"
     return f"{text:34}{way:20}{seconds * 1e3:8.1f}{gains}{facts}", wrong

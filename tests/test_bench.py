@@ -8,14 +8,15 @@ import pytest
 
 import compress
 from allreduce.algorithms import TABLE
-from bench.__main__ import main, size
+from bench.__main__ import main
+from bench.arguments import size
 from bench.codec_speed import measure
 from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
 from bench.environment import settings
 from bench.inputs import Case, exact, lossy, real
 from bench.peers import table
+from bench.plan import Sweep
 from bench.statistics import fit, summarize
-from bench.sweep import Sweep
 from compress.simulate import simulate
 
 
@@ -29,7 +30,7 @@ def test_sizes_are_read_as_people_write_them():
 def test_the_interval_holds_the_median_of_what_is_sampled():
     rng, hits = np.random.default_rng(1), 0
     for _ in range(400):
-        found = summarize(rng.exponential(size=51))
+        found = summarize([rng.exponential(size=51)])
         hits += found.low <= np.log(2) <= found.high
     assert 0.92 < hits / 400 <= 1.0
 
@@ -80,14 +81,17 @@ def test_real_values_have_a_bound():
 
 
 def test_sizes_of_a_sweep():
-    facts = {"algorithms": ["ring"], "dtype": "float32", "op": "sum"}
-    assert Sweep(min=4, max=100, factor=4, **facts).sizes() == [4, 16, 64]
+    assert Sweep(["ring"], min=4, max=100, factor=4).lengths() == [4, 16, 64]
+    assert Sweep(["ring"], sizes=[64, 4, 64]).lengths() == [64, 4]
     with pytest.raises(ValueError, match="min <= max"):
-        Sweep(min=8, max=4, factor=4, **facts).sizes()
-    names = ["ring,direct", "torus:grid=2x2"]
-    assert Sweep(4, 8, 2, names, "float32", "sum").names(4) == ["ring", "direct", "torus:grid=2x2"]
+        Sweep(["ring"], min=8, max=4).lengths()
+    assert Sweep(["ring,direct", "torus:grid=2x2"]).names(4) == ["ring", "direct", "torus:grid=2x2"]
     with pytest.raises(ValueError, match="rign"):
-        Sweep(4, 8, 2, ["rign"], "float32", "sum").names(4)
+        Sweep(["rign"]).names(4)
+    groups = Sweep(["ring"], sizes=[3, 4, 8], dtype=["float32", "bfloat16"], op=["sum", "max"]).groups()
+    assert len(groups) == 2 * 2 * 3 - 2  # 3 and 4 bytes are one float32
+    with pytest.raises(ValueError, match="precision"):
+        Sweep(["ring"], precision=-1).groups()
 
 
 def test_the_environment_is_what_a_user_has_set():
