@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import slurm
+
 
 def size(text: str) -> int:
     """A number of bytes: 4, 64K, 16M, 1G."""
@@ -53,6 +55,16 @@ def parser() -> argparse.ArgumentParser:
     add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
     add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
     advise(commands.add_parser("advise", help="how to split a training run over GPUs, and what each axis would send"))
+    slurm.options(commands.add_parser("slurm", help="write a job script that sweeps over counts of nodes"))
+    preflight = commands.add_parser("preflight", help="under a launcher: whether ranks, cores and GPUs are as meant")
+    for name, words in (
+        ("nodes", "that ranks must be on"),
+        ("ppn", "ranks on each"),
+        ("cores", "of a rank (default 1)"),
+        ("gpus", "that every rank must see (default 0)"),
+    ):
+        given = {"required": True} if name in ("nodes", "ppn") else {"default": int(name == "cores")}
+        preflight.add_argument(f"--{name}", type=int, metavar="N", help=words, **given)  # type: ignore[arg-type]
     return top
 
 
@@ -135,7 +147,30 @@ def advice(wishes: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {"sweep": sweep, "environment": environment, "peers": peers, "codecs": codecs, "advise": advice}
+def write_job(wishes: dict[str, Any]) -> int:
+    """Print a job script; needs no MPI."""
+    parser().parse_args(["sweep", *wishes["sweep"]])  # what it would refuse in the job it refuses now
+    print(slurm.Job(**wishes).script(), end="")
+    return 0
+
+
+def preflight(wishes: dict[str, Any]) -> int:
+    """Refuse to measure on ranks that are not where they were meant."""
+    from .preflight import fly
+
+    fly(**wishes)
+    return 0
+
+
+COMMANDS = {
+    "sweep": sweep,
+    "environment": environment,
+    "peers": peers,
+    "codecs": codecs,
+    "advise": advice,
+    "slurm": write_job,
+    "preflight": preflight,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
