@@ -50,8 +50,8 @@ class Run:
         command = [str(SCRIPT), "--mpi", "own", *words]
         self.process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
 
-    def output(self) -> str:
-        out, _ = self.process.communicate(timeout=60)
+    def output(self, timeout: float = 60) -> str:
+        out, _ = self.process.communicate(timeout=timeout)
         assert self.process.returncode == 0
         return out
 
