@@ -17,11 +17,11 @@ cp "$0" "$results/job.sh"
 exec >"$results/log.txt" 2>&1
 scontrol show job "$SLURM_JOB_ID"
 
-# Every launcher passes USR1 on to all ranks.
+# Every launcher passes USR2 on to all ranks; MPICH takes USR1 for itself.
 stop() {
     trap '' USR1 TERM
     echo "$1: stopped; what was measured is kept"
-    if [ "$step" ]; then kill -USR1 "$step" && wait "$step"; fi || true
+    if [ "$step" ]; then kill -USR2 "$step" && wait "$step"; fi || true
     exit 124
 }
 step=
