@@ -37,7 +37,7 @@ run() {
 
 status=0
 for nodes in $counts; do
-    run "$nodes" python -m bench preflight --nodes "$nodes" "${checks[@]}" &&
-        run "$nodes" python -m bench sweep "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
+    run "$nodes" python -m bench "${preflight[@]}" --nodes "$nodes" &&
+        run "$nodes" python -m bench "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
 done
 exit "$status"

@@ -1,4 +1,7 @@
-"""Job scripts for Slurm: sweeps over counts of nodes, in one allocation or in jobs one after the other."""
+"""Job scripts for Slurm: sweeps over counts of nodes, in one allocation or in jobs one after the other.
+
+What is asked for stands at the top, what is done with it in job.sh.
+"""
 
 import re
 import shlex
@@ -89,7 +92,8 @@ def options(parser: ArgumentParser) -> None:
     add("--nodes", type=counts, required=True, metavar="N,N,...", help="counts to measure on, such as 1,2,4,8")
     add("--ppn", type=whole, required=True, metavar="N", help="ranks on each node")
     add("--cores", type=whole, default=1, metavar="N", help="of each rank (default 1)")
-    add("--gpus-per-node", type=whole, default=0, metavar="N", help="each rank takes the one of its number on the node")
+    words = "to ask for, and to check before: each rank takes the one of its number on the node"
+    add("--gpus-per-node", type=whole, default=0, metavar="N", help=words)
     add("--fabric", choices=FABRICS, default="auto", help="auto: as the MPI library finds (default)")
     add("--launcher", choices=LAUNCHERS, default="srun", help="pmix, pmi2: srun --mpi=...; openmpi, mpich: their own")
     add("--launches", type=whole, default=1, metavar="N", help="an array of N jobs, one after the other (default 1)")
@@ -166,14 +170,14 @@ class Job:
             "#!/bin/bash",
             f"# Written by: python -m bench {shlex.join(sys.argv[1:])}",
             *(f"#SBATCH --{name}={value}" for name, value in options.items() if value is not None),
-            *(f"#SBATCH {option}" for option in self.sbatch or ["--exclusive"]),
+            *(f"#SBATCH {option}" for option in ("--exclusive", "--no-requeue", *self.sbatch)),
             "",
             *self.setup,
             *(f"export {name}={value}" for name, value in variables.items()),
             f'counts=${{*:-{" ".join(map(str, self.nodes))}}}',
             f"results={shlex.quote(self.results)}",
-            f"checks=({shlex.join(map(str, checks))})",
-            f"sweep=({shlex.join(self.sweep)})",
+            f"preflight=(preflight {shlex.join(map(str, checks))})",
+            f"sweep=({shlex.join(['sweep', *self.sweep])})",
             f"launch() {{ exec {LAUNCHERS[self.launcher].format(**shape)} \"${{@:2}}\"; }}",
         ]
         return "\n".join(lines) + "\n\n" + Path(__file__).with_name("job.sh").read_text()

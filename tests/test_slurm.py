@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -57,14 +59,22 @@ def test_what_a_script_asks_for(capsys):
     asked = {line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH")}
     assert asked == {
         "job-name=allreduce", "nodes=8", "ntasks-per-node=4", "cpus-per-task=3", "gpus-per-node=4", "array=1-5%1",
-        "time=00:30:00", "signal=B:USR1@120", "output=%x-%j.out", "partition=gpu",
+        "time=00:30:00", "signal=B:USR1@120", "output=%x-%j.out", "exclusive", "no-requeue", "partition=gpu",
     }  # fmt: skip
-    assert "module load mpi" in lines and "export OMPI_MCA_pml=ucx" in lines and "sweep=(--max 1M)" in lines
-    assert "export SRUN_CPUS_PER_TASK=3" in lines and "checks=(--ppn 4 --cores 3 --gpus 4)" in lines
+    assert "module load mpi" in lines and "export OMPI_MCA_pml=ucx" in lines and "sweep=(sweep --max 1M)" in lines
+    assert "export SRUN_CPUS_PER_TASK=3" in lines and "preflight=(preflight --ppn 4 --cores 3 --gpus 4)" in lines
     launch = next(line for line in lines if line.startswith("launch"))
     for option in ("--mpi=pmix", "--ntasks=$(($1 * 4))", "--gpu-bind=none", "--kill-on-bad-exit=1"):
         assert option in launch
     assert "gpu" not in script("--nodes", "1", "--ppn", "1", capsys=capsys).lower()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("scripts/slurm/*.sh")), ids=lambda path: path.name)
+def test_the_examples_are_written_and_not_typed(path, capsys, monkeypatch):
+    _, written_by, *_ = (text := path.read_text()).splitlines()
+    words = shlex.split(written_by.removeprefix("# Written by: python -m bench "))
+    monkeypatch.setattr(sys, "argv", ["bench", *words])
+    assert main() == 0 and capsys.readouterr().out == text
 
 
 @pytest.mark.parametrize(
@@ -126,10 +136,12 @@ def test_transports_without_cuda_are_refused(monkeypatch):
 
 # What makes jobs long is the delay between hosts, not the work. Slurm looks at limits every 30 s.
 SCENARIO = r"""
-write() { name=$1; shift; python -m bench slurm --name "$name" "$@" >"$name.sh"; }
+write() {
+    name=$1; shift
+    python -m bench slurm --name "$name" --setup 'renice -n 19 $$ >/dev/null' "$@" >"$name.sh"
+}
 long() {
-    write "$1" --nodes 2 --ppn 1 --time 00:05:00 --launcher "$2" --setup 'renice -n 19 $$ >/dev/null' -- \
-        --algorithms ring --factor 2 --max 1K --seconds 3
+    write "$1" --nodes 2 --ppn 1 --launcher "$2" -- --algorithms ring --factor 2 --max 1K --seconds 3
     job=$(sbatch --parsable "$1.sh")
 }
 rows() { until grep -qs '"row"' results/"$1"-*/nodes-2.jsonl; do sleep 0.2; done; }
