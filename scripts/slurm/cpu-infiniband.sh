@@ -19,8 +19,8 @@ export MPIR_CVAR_CH4_NETMOD=ucx
 export I_MPI_OFI_PROVIDER=mlx
 counts=${*:-1 2 4 8}
 results=results
-checks=(--ppn 32 --cores 2)
-sweep=(--max 16M)
+preflight=(preflight --ppn 32 --cores 2)
+sweep=(sweep --max 16M)
 launch() { exec srun --mpi=pmix --nodes=$1 --ntasks=$(($1 * 32)) --ntasks-per-node=32 --cpu-bind=cores --kill-on-bad-exit=1 --wait=60 "${@:2}"; }
 
 set -euo pipefail
@@ -62,7 +62,7 @@ run() {
 
 status=0
 for nodes in $counts; do
-    run "$nodes" python -m bench preflight --nodes "$nodes" "${checks[@]}" &&
-        run "$nodes" python -m bench sweep "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
+    run "$nodes" python -m bench "${preflight[@]}" --nodes "$nodes" &&
+        run "$nodes" python -m bench "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
 done
 exit "$status"

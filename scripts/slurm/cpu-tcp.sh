@@ -19,8 +19,8 @@ export MPIR_CVAR_CH4_NETMOD=ofi
 export FI_PROVIDER=tcp
 counts=${*:-1 2 4 8}
 results=results
-checks=(--ppn 16 --cores 1)
-sweep=()
+preflight=(preflight --ppn 16 --cores 1)
+sweep=(sweep)
 launch() { exec mpirun -n $(($1 * 16)) --map-by ppr:16:node:PE=1 --bind-to core "${@:2}"; }
 
 set -euo pipefail
@@ -62,7 +62,7 @@ run() {
 
 status=0
 for nodes in $counts; do
-    run "$nodes" python -m bench preflight --nodes "$nodes" "${checks[@]}" &&
-        run "$nodes" python -m bench sweep "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
+    run "$nodes" python -m bench "${preflight[@]}" --nodes "$nodes" &&
+        run "$nodes" python -m bench "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
 done
 exit "$status"

@@ -24,8 +24,8 @@ export MPICH_GPU_SUPPORT_ENABLED=1
 export I_MPI_OFFLOAD=1
 counts=${*:-1 2 4}
 results=results
-checks=(--ppn 4 --cores 16 --gpus 4)
-sweep=()
+preflight=(preflight --ppn 4 --cores 16 --gpus 4)
+sweep=(sweep)
 launch() { exec srun --nodes=$1 --ntasks=$(($1 * 4)) --ntasks-per-node=4 --cpu-bind=cores --gpu-bind=none --kill-on-bad-exit=1 --wait=60 "${@:2}"; }
 
 set -euo pipefail
@@ -67,7 +67,7 @@ run() {
 
 status=0
 for nodes in $counts; do
-    run "$nodes" python -m bench preflight --nodes "$nodes" "${checks[@]}" &&
-        run "$nodes" python -m bench sweep "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
+    run "$nodes" python -m bench "${preflight[@]}" --nodes "$nodes" &&
+        run "$nodes" python -m bench "${sweep[@]}" --json "$results/nodes-$nodes.jsonl" || status=$?
 done
 exit "$status"
