@@ -56,7 +56,6 @@ OURS = ("job-name", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus
         "gpus-per-task", "gpu-bind", "time", "signal", "array", "output", "dependency", "parsable")  # fmt: skip
 
 
-
 def counts(text: str) -> list[int]:
     """Numbers of nodes, ascending: 1,2,4,8."""
     numbers = [int(word) if word.isascii() and word.isdigit() else 0 for word in text.split(",")]
@@ -95,7 +94,12 @@ def options(parser: ArgumentParser) -> None:
     words = "to ask for, and to check before: each rank takes the one of its number on the node"
     add("--gpus-per-node", type=whole, default=0, metavar="N", help=words)
     add("--fabric", choices=FABRICS, default="auto", help="auto: as the MPI library finds (default)")
-    add("--launcher", choices=LAUNCHERS, default="srun", help="pmix, pmi2: srun --mpi=...; openmpi, mpich: their own")
+    add(
+        "--launcher",
+        choices=LAUNCHERS,
+        default="srun",
+        help="pmix, pmi2: srun --mpi=...; openmpi, mpich: their own; Intel's is like mpich's",
+    )
     add("--launches", type=whole, default=1, metavar="N", help="an array of N jobs, one after the other (default 1)")
     add("--time", type=limit, default="00:30:00", help="limit of a job (default 00:30:00)")
     add("--warn", type=whole, default=120, metavar="SECONDS", help="before the limit, to stop in order (default 120)")
@@ -174,10 +178,10 @@ class Job:
             "",
             *self.setup,
             *(f"export {name}={value}" for name, value in variables.items()),
-            f'counts=${{*:-{" ".join(map(str, self.nodes))}}}',
+            f"counts=${{*:-{' '.join(map(str, self.nodes))}}}",
             f"results={shlex.quote(self.results)}",
             f"preflight=(preflight {shlex.join(map(str, checks))})",
             f"sweep=({shlex.join(['sweep', *self.sweep])})",
-            f"launch() {{ exec {LAUNCHERS[self.launcher].format(**shape)} \"${{@:2}}\"; }}",
+            f'launch() {{ exec {LAUNCHERS[self.launcher].format(**shape)} "${{@:2}}"; }}',
         ]
         return "\n".join(lines) + "\n\n" + Path(__file__).with_name("job.sh").read_text()

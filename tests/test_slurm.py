@@ -1,5 +1,6 @@
 """Job scripts: what they say, and what a real Slurm makes of them."""
 
+import ctypes
 import json
 import os
 import shlex
@@ -15,7 +16,7 @@ from mpi4py import MPI
 from test_cluster import Run, lacks
 
 from bench.__main__ import main
-from bench.preflight import check, transports
+from bench.preflight import check, devices, transports
 from bench.slurm import FABRICS, LAUNCHERS, Job
 
 ROOT = Path(__file__).parent.parent
@@ -134,6 +135,32 @@ def test_transports_without_cuda_are_refused(monkeypatch):
     assert transports() == ["UCX_TLS=rc,sm lacks cuda"]
 
 
+class Driver:
+    """Of two GPUs, as far as `devices` calls it."""
+
+    def cuInit(self, flags):
+        return 0
+
+    def cuDeviceGetCount(self, found):
+        found._obj.value = 2
+        return 0
+
+    def cuDeviceGet(self, device, number):
+        device._obj.value = number
+        return 0
+
+    def cuDeviceGetUuid(self, uuid, device):
+        uuid[15] = 7 + device.value
+        return 0
+
+
+def test_gpus_are_those_that_the_driver_shows(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    assert devices() == ["00" * 15 + "07", "00" * 15 + "08"]
+    monkeypatch.setattr(Driver, "cuInit", lambda self, flags: 100)
+    assert devices() == []
+
+
 # What makes jobs long is the delay between hosts, not the work. Slurm looks at limits every 30 s.
 SCENARIO = r"""
 write() {
@@ -185,12 +212,11 @@ def test_a_real_slurm(tmp_path, monkeypatch):
         job = dict(word.split("=", 1) for word in line.split() if "=" in word)
         jobs.setdefault(job["JobName"], []).append(job)
 
-    states = {name: {(job["JobState"], job["ExitCode"]) for job in jobs[name]} for name in jobs}
-    assert states["sweep"] == states["array"] == {("COMPLETED", "0:0")}
-    assert states["signalled"] == states["warned"] == {("FAILED", "124:0")}
-    assert {state for state, _ in states["cancelled"]} == {"CANCELLED"}
-    assert {state for state, _ in states["limit"]} == {"TIMEOUT"}
-    assert states["alone"] == {("FAILED", "2:0")}
+    states = {name: {job["JobState"] for job in jobs[name]} for name in jobs}
+    assert states["sweep"] == states["array"] == {"COMPLETED"}
+    assert states["signalled"] == states["warned"] == states["alone"] == {"FAILED"}
+    assert (states["cancelled"], states["limit"]) == ({"CANCELLED"}, {"TIMEOUT"})
+    assert {job["ExitCode"] for job in jobs["signalled"] + jobs["warned"]} == {"124:0"}
 
     (sweep,) = Path("results").glob("sweep-*")
     for nodes in (1, 2, 4):
@@ -198,6 +224,8 @@ def test_a_real_slurm(tmp_path, monkeypatch):
         assert list(facts["hosts"].values()) == [1] * nodes
         rows = [r for r in found if r["record"] == "row"]
         assert len(rows) == 6 and not any(row["wrong"] for row in rows)
+        hosts = " ".join(facts["hosts"])
+        assert f"preflight: 1 ranks on each of {nodes} nodes: {hosts}\n" in (sweep / "log.txt").read_text()
     assert (sweep / "job.sh").read_text() == Path("sweep.sh").read_text()
 
     for name in ("limit", "warned", "cancelled", "signalled"):
