@@ -94,18 +94,14 @@ def options(parser: ArgumentParser) -> None:
     words = "to ask for, and to check before: each rank takes the one of its number on the node"
     add("--gpus-per-node", type=whole, default=0, metavar="N", help=words)
     add("--fabric", choices=FABRICS, default="auto", help="auto: as the MPI library finds (default)")
-    add(
-        "--launcher",
-        choices=LAUNCHERS,
-        default="srun",
-        help="pmix, pmi2: srun --mpi=...; openmpi, mpich: their own; Intel's is like mpich's",
-    )
+    words = "pmix, pmi2: srun --mpi=...; openmpi, mpich: their own; Intel's is like mpich's (default srun)"
+    add("--launcher", choices=LAUNCHERS, default="srun", help=words)
     add("--launches", type=whole, default=1, metavar="N", help="an array of N jobs, one after the other (default 1)")
     add("--time", type=limit, default="00:30:00", help="limit of a job (default 00:30:00)")
     add("--warn", type=whole, default=120, metavar="SECONDS", help="before the limit, to stop in order (default 120)")
     add("--name", default="allreduce", help="of the job (default allreduce)")
     add("--results", default="results", metavar="DIR", help="gets a directory for each job (default results)")
-    add("--sbatch", nargs="+", default=[], action="extend", metavar="OPTION", help="more: --sbatch=--partition=gpu")
+    add("--sbatch", default=[], action="append", metavar="OPTION", help="more of it: --sbatch=--partition=gpu")
     add("--setup", action="append", default=[], metavar="LINE", help="to run first: 'module load openmpi'")
     add("sweep", nargs="*", metavar="-- OPTION", help="of bench sweep")
 
@@ -142,6 +138,8 @@ class Job:
             if not match or match[1] in OURS:
                 raise ValueError(f"--sbatch: expected an option that is not written here, such as --partition=gpu, "
                                  f"not {option!r}")  # fmt: skip
+        if any("\n" in word for word in (self.results, *self.setup, *self.sweep)):
+            raise ValueError("an option holds a line break; --setup may be given several times")
         if any(word.startswith("--json") for word in self.sweep):
             raise ValueError("--json is for the job to choose: a file for each count of nodes, in --results")
 

@@ -95,12 +95,13 @@ def test_the_examples_are_written_and_not_typed(path, capsys, monkeypatch):
         ("--nodes 1 --ppn 1 --launcher ssh", "invalid choice: 'ssh'"),
         ("--nodes 1 --ppn 1 -- --maximum 3", "unrecognized arguments: --maximum 3"),
         ("--nodes 1 --ppn 1 -- --max ten", "expected a size such as 4, 64K or 16M, not 'ten'"),
+        ("--nodes 1 --ppn 1 --results a\nb", "an option holds a line break"),
         ("--nodes 1 --ppn 1 -- --json x", "--json is for the job to choose"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words, message, capsys):
     try:
-        code = main(["slurm", *words.split()])
+        code = main(["slurm", *words.split(" ")])
     except SystemExit as end:
         code = end.code
     assert code == 2 and message in capsys.readouterr().err
@@ -203,9 +204,9 @@ def test_a_real_slurm(tmp_path, monkeypatch):
     for name, value in {"OWN": OWN, "SRUN": SRUN, "PYTHONPATH": str(ROOT)}.items():
         monkeypatch.setenv(name, value)
     inside = f"cd {tmp_path}; {SCENARIO}"
-    hosts = "--hosts 15 --ranks 0 --delay 1ms --limit 170 --"
+    hosts = "--hosts 15 --ranks 0 --delay 1ms --limit 240 --"
     run = Run(*hosts.split(), "scripts/slurm/up", "bash", "-euc", inside)
-    shown = run.output(180)
+    shown = run.output(250)
     assert not run.alive()
     jobs: dict[str, list[dict[str, str]]] = {}
     for line in shown.splitlines():
@@ -251,6 +252,7 @@ def test_nothing_is_left_of_a_slurm_that_is_killed():
     assert run.process.stdout.readline() == "2\n"
     assert sum("slurmd" in command for command in run.alive()) >= 2
     run.process.send_signal(signal.SIGKILL)
-    for _ in range(100):
-        time.sleep(0.1 if run.alive() else 0)
+    deadline = time.monotonic() + 20
+    while run.alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not run.alive()
