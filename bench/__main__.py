@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .arguments import arguments
+from . import arguments
 
 
 def sweep(wishes: dict[str, Any]) -> int:
@@ -91,13 +91,33 @@ def advise(wishes: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {f.__name__: f for f in (sweep, environment, merge, show, compare, report, peers, codecs, advise)}
+def slurm(wishes: dict[str, Any]) -> int:
+    """Print a job script."""
+    from .slurm import Job
+
+    arguments.arguments(["sweep", *wishes["sweep"]])  # what it would refuse in the job it refuses now
+    print(Job(**wishes).script(), end="")
+    return 0
+
+
+def preflight(wishes: dict[str, Any]) -> int:
+    """Refuse to measure on ranks that are not where they were meant."""
+    from .preflight import fly
+
+    fly(**wishes)
+    return 0
+
+
+COMMANDS = {
+    f.__name__: f
+    for f in (sweep, environment, merge, show, compare, report, peers, codecs, advise, slurm, preflight)
+}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 if a result was wrong or became slower, 2 for unusable arguments, 130 if interrupted."""
     try:
-        wishes = arguments(words)
+        wishes = arguments.arguments(words)
         return COMMANDS[wishes.pop("command")](wishes)
     except (ValueError, TypeError, OSError, ImportError) as error:
         if rank() == 0:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import slurm
 from .advice.options import add_options
 
 __all__ = ["arguments", "size"]
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("environment", help="what was detected, and what it means")
     _files(commands)
     _codecs(commands)
+    _slurm(commands)
     add_options(commands.add_parser("advise", help="how to split a training run over GPUs, and what each axis sends"))
     return top
 
@@ -130,3 +132,12 @@ def _codecs(commands: Any) -> None:
     instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
     add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
     add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
+
+
+def _slurm(commands: Any) -> None:
+    slurm.options(commands.add_parser("slurm", help="write a job script that sweeps over counts of nodes"))
+    add = commands.add_parser("preflight", help="under a launcher: whether ranks, cores and GPUs are as meant").add_argument
+    add("--nodes", type=int, required=True, metavar="N", help="that ranks must be on")
+    add("--ppn", type=int, required=True, metavar="N", help="ranks on each")
+    add("--cores", type=int, default=1, metavar="N", help="of a rank (default 1)")
+    add("--gpus", type=int, default=0, metavar="N", help="that every rank must see (default 0)")

@@ -21,6 +21,8 @@ ACROSS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "rank0": lambda times: times[0],
 }
 FEWEST, MOST = 11, 1000
+#: A user, a batch system, and a job script (MPICH takes USR1 for itself).
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 #: So many times as many rounds are made where starts are late.
 PATIENT = 3
 #: Seconds between two writings of what is not finished.
@@ -40,7 +42,7 @@ class Stop:
         self.asked = self.agreed = False
 
     def __enter__(self) -> "Stop":
-        self.before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.before = {number: signal.signal(number, self._note) for number in ENDING}
         return self
 
     def __exit__(self, *_: object) -> None:
