@@ -8,7 +8,7 @@ from .advice.gpus import GPUS
 from .advice.model import Model
 from .advice.ranking import ranked
 from .advice.report import Run, record, table
-from .advice.step import Cluster
+from .advice.links import Cluster
 
 __all__ = ["Advise"]
 

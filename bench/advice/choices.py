@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import compress
 
-from .memory import Memory, Split, memory
+from .links import Cluster
+from .memory import RECOMPUTE, Memory, Split, memory
 from .model import Model
-from .step import Cluster, Step, step
+from .step import Step, step
 
 __all__ = ["USABLE", "Choice", "fitting", "misfit", "splits"]
 
@@ -54,22 +55,32 @@ def splits(model: Model, cluster: Cluster) -> Iterator[Split]:
                 yield Split(data, tensor, pipeline, sharded=True)
 
 
-def fitting(model: Model, cluster: Cluster, usable: float = USABLE) -> list[Choice]:
-    """Of each (data, tensor, pipeline) that fits, the quickest microbatch; the optimiser whole where that fits.
+def variants(model: Model, split: Split) -> Iterator[Split]:
+    """With each microbatch, whatever is recomputed, and interleaved where stages are equal and the rounds fill them."""
+    layers, stages = split.layers(model), split.pipeline
+    for b in (b for b in MICROBATCHES if model.batch // split.data % b == 0):
+        sized = split._replace(microbatch=b)
+        equal = 1 < stages and layers * stages == model.layers and sized.rounds(model) % stages == 0
+        for chunks in (c for c in range(1, layers + 1) if c == 1 or (equal and layers % c == 0)):
+            yield from (sized._replace(chunks=chunks, recompute=name) for name in RECOMPUTE)
+
+
+def fitting(model: Model, cluster: Cluster, usable: float = USABLE, sharded: bool = True) -> list[Choice]:
+    """Of each (data, tensor, pipeline), the quickest that fits.
 
     Parameters
     ----------
     usable : float
         Part of a GPU's memory that may be planned with.
+    sharded : bool
+        Whether the optimiser may be.
     """
     room, found = usable * cluster.gpu.memory, {}
-    for split in splits(model, cluster):
-        sizes = [b for b in MICROBATCHES if model.batch // split.data % b == 0]
-        tries = [s for s in (split._replace(microbatch=b) for b in sizes) if memory(model, s).total <= room]
-        if tries and split[:3] not in found:
-            quickest = min(tries, key=lambda s: step(model, cluster, s).seconds)
-            found[split[:3]] = coded(model, cluster, quickest)
-    return list(found.values())
+    for split in (s for s in splits(model, cluster) if sharded or not s.sharded):
+        for v in variants(model, split):
+            if memory(model, v).total <= room:
+                found.setdefault(v[:3], []).append((step(model, cluster, v).seconds, v))
+    return [coded(model, cluster, min(tries)[1]) for tries in found.values()]
 
 
 def coded(model: Model, cluster: Cluster, split: Split) -> Choice:
@@ -84,7 +95,7 @@ def coded(model: Model, cluster: Cluster, split: Split) -> Choice:
 
 def misfit(model: Model, cluster: Cluster) -> str:
     """What is missing."""
-    need, split = min((memory(model, split).total, split) for split in splits(model, cluster))
+    need, split = min((memory(model, s).total, s) for s in splits(model, cluster))
     return (
         f"nothing fits: data {split.data}, tensor {split.tensor}, pipeline {split.pipeline} needs the least, "
         f"{need / 1e9:.0f} GB of the {USABLE * cluster.gpu.memory / 1e9:.0f} GB that a GPU can give"

@@ -4,24 +4,43 @@ from typing import NamedTuple
 
 from .model import Model
 
-__all__ = ["Memory", "Split", "memory"]
+__all__ = ["RECOMPUTE", "Memory", "Split", "memory"]
 
 #: Bytes a parameter: the weight and its gradient, which is summed in float32; a float32 weight and Adam's two moments.
 WEIGHT, GRADIENT, OPTIMISER = 2, 4, 12
+#: What the backward pass computes again, the quickest first. See: Korthikanti et al., arXiv 2205.05198.
+RECOMPUTE = ("none", "selective", "full")
 
 
 class Split(NamedTuple):
-    """How a batch and a model are shared out: data x tensor x pipeline GPUs, `microbatch` sequences at a time."""
+    """How a batch and a model are shared out: data x tensor x pipeline GPUs, `microbatch` sequences at a time.
+
+    Attributes
+    ----------
+    sharded : bool
+        Each replica of a weight keeps its share of the optimiser only (ZeRO stage 1).
+    recompute : str
+        The forward pass again: of nothing, of the scores of attention, or of whole layers. Except for the last, the
+        GPUs of a tensor axis also share out the sequence where nothing else is split (sequence parallelism).
+    chunks : int
+        Parts of the model, far from each other, that a GPU works on in turn (interleaved stages).
+    """
 
     data: int
     tensor: int
     pipeline: int
     microbatch: int = 1
-    sharded: bool = False  # each replica of a weight keeps its share of the optimiser only (ZeRO stage 1)
+    sharded: bool = False
+    recompute: str = "full"
+    chunks: int = 1
 
     @property
     def gpus(self) -> int:
         return self.data * self.tensor * self.pipeline
+
+    @property
+    def sequence(self) -> bool:
+        return self.recompute != "full"
 
     def layers(self, model: Model) -> int:
         """Of the longest stage."""
@@ -30,6 +49,14 @@ class Split(NamedTuple):
     def rounds(self, model: Model) -> int:
         """Microbatches of a replica in a step."""
         return model.batch // (self.data * self.microbatch)
+
+    def flying(self, model: Model) -> float:
+        """Microbatches that the first stage has begun and not ended, at most: one forward, one backward.
+
+        With c chunks the last pass of a microbatch starts later: (p-1)/c more, in whole layers of the stage.
+        """
+        extra = (self.pipeline - 1) / self.chunks if self.chunks > 1 else 0
+        return min(self.pipeline + extra, self.rounds(model))
 
     def owned(self, model: Model) -> float:
         """Parameters of a GPU of the first stage, which holds the embedding."""
@@ -42,26 +69,24 @@ class Memory(NamedTuple):
     weights: float
     gradients: float
     optimiser: float
-    activations: float  # the inputs of layers, and one layer at work: the others are computed again
-    activations_kept: float  # had nothing to be computed again; not in the total
+    activations: float  # kept from forward to backward, and what one layer needs besides while at work
 
     @property
     def total(self) -> float:
-        return self.weights + self.gradients + self.optimiser + self.activations
+        return sum(self)
 
 
 def memory(model: Model, split: Split) -> Memory:
-    """The fuller of the first stage, which has most microbatches in flight, and the last, which has the output.
-
-    One forward, one backward: stage i of p starts p - i microbatches before it ends the first.
-    """
-    layers, b = split.layers(model), split.microbatch
-    first = min(split.pipeline, split.rounds(model)) * layers
-    work, output = model.kept(b, split.tensor), model.logits(b, split.tensor)
-    kept = max(first * work, layers * work + output)
-    if split.pipeline == 1:
-        work = max(work, output)
-    activations = max(first * model.activation(b) + work, layers * model.activation(b) + max(work, output))
+    """The fuller of the first stage, which has most microbatches in flight, and the last, which has the output."""
+    b, tensor = split.microbatch, split.tensor
+    whole = model.kept(b, tensor, split.sequence)
+    scores = model.kept_scores(b, tensor)
+    kept, work = {"none": (whole, 0.0), "selective": (whole - scores, scores), "full": (model.activation(b), whole)}[
+        split.recompute
+    ]
+    layers, output = split.layers(model), model.logits(b, tensor)
+    last = layers * kept + max(work, output)
+    first = split.flying(model) * layers * kept + work
     owned = split.owned(model)
     share = split.data if split.sharded else 1
-    return Memory(WEIGHT * owned, GRADIENT * owned, OPTIMISER * owned / share, activations, kept)
+    return Memory(WEIGHT * owned, GRADIENT * owned, OPTIMISER * owned / share, max(first, last))

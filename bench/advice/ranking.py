@@ -2,7 +2,7 @@
 
 from .choices import Choice, fitting, misfit
 from .model import Model
-from .step import Cluster
+from .links import Cluster
 
 __all__ = ["CLOSE", "ranked"]
 
@@ -32,7 +32,7 @@ def ranked(model: Model, cluster: Cluster) -> list[Choice]:
     choices = fitting(model, cluster)
     if not choices:
         raise ValueError(misfit(model, cluster))
-    custom = [c for c in fitting(model, cluster, CAUTIOUS) if customary(c, cluster)]
+    custom = [c for c in fitting(model, cluster, CAUTIOUS, sharded=False) if customary(c, cluster)]
     orders = [plainest(order, cluster) for order in (choices, custom)]
     leaders = {o[0].kind: o[0]._replace(note=note) for o, note in zip(orders, NOTES) if o}
     result = sorted(leaders.values(), key=lambda c: c.seconds)
@@ -44,7 +44,7 @@ def ranked(model: Model, cluster: Cluster) -> list[Choice]:
 def customary(choice: Choice, cluster: Cluster) -> bool:
     """Whether the rule of thumb would make it."""
     split = choice.split
-    return not split.sharded and split.tensor <= cluster.gpus and (split.tensor == cluster.gpus or split.pipeline == 1)
+    return split.tensor <= cluster.gpus and (split.tensor == cluster.gpus or split.pipeline == 1)
 
 
 def plainest(choices: list[Choice], cluster: Cluster) -> list[Choice]:

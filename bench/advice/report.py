@@ -6,7 +6,7 @@ from .choices import USABLE, Choice
 from .memory import OPTIMISER
 from .model import Model
 from .ranking import CLOSE
-from .step import Cluster
+from .links import Cluster
 
 __all__ = ["Run", "reason", "record", "table"]
 
@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
     def tflops(self, choice: Choice) -> float:
         """Of a GPU at work, as published runs count them."""
-        return self.model.flops / choice.seconds / choice.split.gpus / 1e12
+        return self.model.flops(choice.split.recompute) / choice.seconds / choice.split.gpus / 1e12
 
     def days(self, choice: Choice) -> float:
         return self.tokens / (self.model.batch * self.model.seq) * choice.seconds / DAY
