@@ -1,5 +1,6 @@
 """Which splits of a model over a cluster there are, which of them fit, and what each costs."""
 
+from bisect import bisect
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -55,14 +56,21 @@ def splits(model: Model, cluster: Cluster) -> Iterator[Split]:
                 yield Split(data, tensor, pipeline, sharded=True)
 
 
-def variants(model: Model, split: Split) -> Iterator[Split]:
-    """With each microbatch, whatever is recomputed, and interleaved where stages are equal and the rounds fill them."""
-    layers, stages = split.layers(model), split.pipeline
-    for b in (b for b in MICROBATCHES if model.batch // split.data % b == 0):
-        sized = split._replace(microbatch=b)
-        equal = 1 < stages and layers * stages == model.layers and sized.rounds(model) % stages == 0
-        for chunks in (c for c in range(1, layers + 1) if c == 1 or (equal and layers % c == 0)):
-            yield from (sized._replace(chunks=chunks, recompute=name) for name in RECOMPUTE)
+def variants(model: Model, split: Split, room: float) -> Iterator[Split]:
+    """Those that fit: with each microbatch and number of interleaved stages, recomputing as little as it takes."""
+    layers, rounds = split.layers(model), model.batch // split.data
+    for b in (b for b in MICROBATCHES if rounds % b == 0):
+        interleaved = split.pipeline > 1 and rounds // b % split.pipeline == 0
+        for chunks in (c for c in range(1, layers * interleaved + 1) if layers % c == 0) if interleaved else (1,):
+            for recompute in RECOMPUTE:
+                least = split._replace(microbatch=b, chunks=chunks, recompute=recompute)
+
+                def fits(again: int, least: Split = least) -> bool:
+                    return memory(model, least._replace(again=again)).total <= room
+
+                again = bisect(range(layers + 1), False, key=fits) if recompute != "full" else 0
+                if again <= layers and fits(again):
+                    yield least._replace(again=again)
 
 
 def fitting(model: Model, cluster: Cluster, usable: float = USABLE, sharded: bool = True) -> list[Choice]:
@@ -77,9 +85,8 @@ def fitting(model: Model, cluster: Cluster, usable: float = USABLE, sharded: boo
     """
     room, found = usable * cluster.gpu.memory, {}
     for split in (s for s in splits(model, cluster) if sharded or not s.sharded):
-        for v in variants(model, split):
-            if memory(model, v).total <= room:
-                found.setdefault(v[:3], []).append((step(model, cluster, v).seconds, v))
+        for variant in variants(model, split, room):
+            found.setdefault(split[:3], []).append((step(model, cluster, variant).seconds, variant))
     return [coded(model, cluster, min(tries)[1]) for tries in found.values()]
 
 

@@ -8,7 +8,7 @@ __all__ = ["RECOMPUTE", "Memory", "Split", "memory"]
 
 #: Bytes a parameter: the weight and its gradient, which is summed in float32; a float32 weight and Adam's two moments.
 WEIGHT, GRADIENT, OPTIMISER = 2, 4, 12
-#: What the backward pass computes again, the quickest first. See: Korthikanti et al., arXiv 2205.05198.
+#: What the backward pass computes again of every layer, the quickest first. See: Korthikanti et al., arXiv 2205.05198.
 RECOMPUTE = ("none", "selective", "full")
 
 
@@ -22,6 +22,8 @@ class Split(NamedTuple):
     recompute : str
         The forward pass again: of nothing, of the scores of attention, or of whole layers. Except for the last, the
         GPUs of a tensor axis also share out the sequence where nothing else is split (sequence parallelism).
+    again : int
+        Layers of a GPU that are computed again as a whole, though the others are not.
     chunks : int
         Parts of the model, far from each other, that a GPU works on in turn (interleaved stages).
     """
@@ -32,6 +34,7 @@ class Split(NamedTuple):
     microbatch: int = 1
     sharded: bool = False
     recompute: str = "full"
+    again: int = 0
     chunks: int = 1
 
     @property
@@ -78,15 +81,16 @@ class Memory(NamedTuple):
 
 def memory(model: Model, split: Split) -> Memory:
     """The fuller of the first stage, which has most microbatches in flight, and the last, which has the output."""
-    b, tensor = split.microbatch, split.tensor
-    whole = model.kept(b, tensor, split.sequence)
-    scores = model.kept_scores(b, tensor)
-    kept, work = {"none": (whole, 0.0), "selective": (whole - scores, scores), "full": (model.activation(b), whole)}[
-        split.recompute
-    ]
+    b, tensor, again = split.microbatch, split.tensor, split.again
     layers, output = split.layers(model), model.logits(b, tensor)
-    last = layers * kept + max(work, output)
-    first = split.flying(model) * layers * kept + work
+    whole, scores = model.kept(b, tensor, split.sequence), model.kept_scores(b, tensor)
+    if split.recompute == "full":
+        kept, work = layers * model.activation(b), whole
+    else:
+        work = scores if split.recompute == "selective" else 0.0
+        kept = (layers - again) * (whole - work) + again * model.activation(b) / tensor
+        work = whole if again else work
     owned = split.owned(model)
     share = split.data if split.sharded else 1
-    return Memory(WEIGHT * owned, GRADIENT * owned, OPTIMISER * owned / share, max(first, last))
+    activations = max(split.flying(model) * kept + work, kept + max(work, output))
+    return Memory(WEIGHT * owned, GRADIENT * owned, OPTIMISER * owned / share, activations)

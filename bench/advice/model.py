@@ -54,14 +54,21 @@ class Model(NamedTuple):
             raise ValueError(f"{self.params:.3g} parameters cannot be: {size} have about {usual:.3g}")
         return self
 
-    def flops(self, recompute: str = "full") -> float:
+    def flops(self, again: float = 1.0, scores: bool = True) -> float:
         """FLOP of a step as published runs count them: forward, backward, and what is computed again.
 
         See: Narayanan et al., arXiv 2104.04473, section 5.1; with 12 hidden**2 weights a layer it is their formula.
+
+        Parameters
+        ----------
+        again : float
+            Part of the layers that are computed again.
+        scores : bool
+            Whether the scores of all the others are.
         """
-        weights, scores = {"none": (6, 12), "selective": (6, 16), "full": (8, 16)}[recompute]
-        token = self.layers * (weights * self.weights + scores * self.seq * self.hidden) + 6 * self.embedding
-        return self.batch * self.seq * token
+        attended = 16 if scores else 12 + 4 * again
+        layer = (6 + 2 * again) * self.weights + attended * self.seq * self.hidden
+        return self.batch * self.seq * (self.layers * layer + 6 * self.embedding)
 
     def activation(self, b: int) -> int:
         """Bytes that go from layer to layer, of b sequences: 16-bit numbers."""

@@ -32,8 +32,10 @@ def ranked(model: Model, cluster: Cluster) -> list[Choice]:
     choices = fitting(model, cluster)
     if not choices:
         raise ValueError(misfit(model, cluster))
+    quickest = {c.kind: c for c in choices}
     custom = [c for c in fitting(model, cluster, CAUTIOUS, sharded=False) if customary(c, cluster)]
     orders = [plainest(order, cluster) for order in (choices, custom)]
+    orders = [[quickest[c.kind] for c in order] for order in orders]
     leaders = {o[0].kind: o[0]._replace(note=note) for o, note in zip(orders, NOTES) if o}
     result = sorted(leaders.values(), key=lambda c: c.seconds)
     while orders := [o for o in (drop(order, result) for order in orders) if o]:

@@ -26,7 +26,9 @@ class Run(NamedTuple):
 
     def tflops(self, choice: Choice) -> float:
         """Of a GPU at work, as published runs count them."""
-        return self.model.flops(choice.split.recompute) / choice.seconds / choice.split.gpus / 1e12
+        split = choice.split
+        again = split.again / split.layers(self.model) if split.sequence else 1.0
+        return self.model.flops(again, split.recompute != "none") / choice.seconds / split.gpus / 1e12
 
     def days(self, choice: Choice) -> float:
         return self.tokens / (self.model.batch * self.model.seq) * choice.seconds / DAY

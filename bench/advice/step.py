@@ -6,10 +6,10 @@ from .links import Cluster, neighbours, passed, reduced, sent
 from .memory import GRADIENT, OPTIMISER, WEIGHT, Split
 from .model import Model
 
-__all__ = ["TENSOR", "Step", "step"]
+__all__ = ["AGAIN", "TENSOR", "Step", "step"]
 
-#: All-reduces of a layer and microbatch along the tensor axis: two forward, two backward, two when computed again.
-TENSOR = {"none": 4, "selective": 4, "full": 6}
+#: All-reduces of a layer and microbatch along the tensor axis: two forward, two backward; two when computed again.
+TENSOR, AGAIN = 4, 2
 
 
 class Step(NamedTuple):
@@ -41,20 +41,21 @@ def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIEN
     One forward, one backward. Gradients hide behind the last backward pass, but for those of its last layer; messages
     between stages hide if the stages are interleaved, for then there is another chunk to go on with.
     """
-    data, tensor, pipeline, b, sharded, recompute, chunks = split
+    data, tensor, pipeline, b, sharded, recompute, again, chunks = split
     layers, rounds = split.layers(model), split.rounds(model)
     near, near_data = neighbours(cluster, split)
     message = model.activation(b)
 
     forward = model.forward(cluster.gpu, b, tensor, split.sequence)
-    again = {"none": 0.0, "selective": model.attention(cluster.gpu, b, tensor), "full": forward}[recompute]
-    layer = 3 * forward + again  # backward is twice forward
+    scores = model.attention(cluster.gpu, b, tensor) if recompute == "selective" else 0.0
+    whole = layers if recompute == "full" else again  # layers of which the forward pass is done again
     output = 3 * model.output(cluster.gpu, b, tensor)
     if model.layers % pipeline:  # a shorter stage takes the output
-        output = max(0.0, output - layer)
-    compute = layers * layer + output
+        output = max(0.0, output - 3 * forward)
+    compute = layers * 3 * forward + whole * forward + (layers - whole) * scores + output  # backward is twice forward
 
-    axis = layers * TENSOR[recompute] * reduced(cluster, near, tensor // near, message)
+    reductions = layers * TENSOR + whole * AGAIN
+    axis = reductions * reduced(cluster, near, tensor // near, message)
     hop = 2 * chunks * passed(cluster, split, message) if pipeline > 1 else 0.0
     waited = hop if chunks == 1 else max(0.0, hop - compute)
 
@@ -62,7 +63,7 @@ def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIEN
     state = WEIGHT + GRADIENT + 2 * OPTIMISER / (data if sharded else 1)
     coding = 3 * owned * (GRADIENT + gradient) if gradient != GRADIENT else 0.0  # encode, decode and add, decode
     gradients = reduced(cluster, near_data, data // near_data, owned * gradient)
-    hidden = (layers - 1) * (layer - forward)
+    hidden = (layers - 1) * 2 * forward
     return Step(
         compute=rounds * compute,
         tensor=rounds * axis,
@@ -70,7 +71,7 @@ def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIEN
         data=max(gradients - hidden, gradients / layers) + cluster.gpu.move(coding),
         bubble=(pipeline - 1) * (compute + axis + hop) / chunks,
         optimiser=cluster.gpu.move(owned * state),
-        tensor_bytes=rounds * layers * TENSOR[recompute] * sent(tensor, message),
+        tensor_bytes=rounds * reductions * sent(tensor, message),
         pipeline_bytes=rounds * min(2 * chunks, pipeline * chunks - 1) * message / tensor,  # of a stage inside
         data_bytes=sent(data, owned * gradient),
     )
