@@ -7,7 +7,7 @@ from typing import NamedTuple
 import compress
 
 from .links import Cluster
-from .memory import RECOMPUTE, Memory, Split, memory
+from .memory import Memory, Split, memory
 from .model import Model
 from .step import Step, step
 
@@ -18,6 +18,8 @@ USABLE = 0.8
 #: Codecs for the gradients, from the mildest; a harsher one must take this part of a step away.
 CODECS, WORTH = ("none", "bfloat16", "int8"), 0.02
 MICROBATCHES = (1, 2, 4, 8, 16)
+#: What earlier and later software computes again; attention in one kernel has no scores that could be spared.
+RECOMPUTE = ("full",), ("none", "selective")
 
 
 class Choice(NamedTuple):
@@ -56,36 +58,42 @@ def splits(model: Model, cluster: Cluster) -> Iterator[Split]:
                 yield Split(data, tensor, pipeline, sharded=True)
 
 
-def variants(model: Model, split: Split, room: float) -> Iterator[Split]:
+def variants(model: Model, split: Split, room: float, later: bool) -> Iterator[Split]:
     """Those that fit: with each microbatch and number of interleaved stages, recomputing as little as it takes."""
     layers, rounds = split.layers(model), model.batch // split.data
     for b in (b for b in MICROBATCHES if rounds % b == 0):
-        interleaved = split.pipeline > 1 and rounds // b % split.pipeline == 0
-        for chunks in (c for c in range(1, layers * interleaved + 1) if layers % c == 0) if interleaved else (1,):
-            for recompute in RECOMPUTE:
-                least = split._replace(microbatch=b, chunks=chunks, recompute=recompute)
-
-                def fits(again: int, least: Split = least) -> bool:
-                    return memory(model, least._replace(again=again)).total <= room
-
-                again = bisect(range(layers + 1), False, key=fits) if recompute != "full" else 0
-                if again <= layers and fits(again):
-                    yield least._replace(again=again)
+        filled = later and split.pipeline > 1 and rounds // b % split.pipeline == 0
+        for chunks in (c for c in range(1, layers * filled + 1) if layers % c == 0) if filled else (1,):
+            for recompute in RECOMPUTE[later][: 1 if model.fused else 2]:
+                lighter = lightened(model, split._replace(microbatch=b, chunks=chunks, recompute=recompute), room)
+                if memory(model, lighter).total <= room:
+                    yield lighter
 
 
-def fitting(model: Model, cluster: Cluster, usable: float = USABLE, sharded: bool = True) -> list[Choice]:
+def lightened(model: Model, split: Split, room: float) -> Split:
+    """With as few layers computed again as a whole as it takes to fit, if that is enough."""
+    steps = [split._replace(again=again) for again in range(split.layers(model) + 1 if split.later else 1)]
+    first = bisect(steps[:-1], False, key=lambda s: memory(model, s).total <= room)
+    return steps[first]
+
+
+def fitting(
+    model: Model, cluster: Cluster, usable: float = USABLE, later: bool = True, sharded: bool = True
+) -> list[Choice]:
     """Of each (data, tensor, pipeline), the quickest that fits.
 
     Parameters
     ----------
     usable : float
         Part of a GPU's memory that may be planned with.
+    later : bool
+        With software of 2022 or later; else that before.
     sharded : bool
         Whether the optimiser may be.
     """
-    room, found = usable * cluster.gpu.memory, {}
+    room, found = usable * cluster.gpu.memory, dict[tuple[int, int, int], list[tuple[float, Split]]]()
     for split in (s for s in splits(model, cluster) if sharded or not s.sharded):
-        for variant in variants(model, split, room):
+        for variant in variants(model, split, room, later):
             found.setdefault(split[:3], []).append((step(model, cluster, variant).seconds, variant))
     return [coded(model, cluster, min(tries)[1]) for tries in found.values()]
 

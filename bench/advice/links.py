@@ -51,7 +51,7 @@ def passed(cluster: Cluster, split: Split, nbytes: float) -> float:
     inside = split.tensor * split.data < cluster.gpus
     wire = (cluster.intra if inside else cluster.inter / cluster.gpus) * REACHED
     near, _ = neighbours(cluster, split)
-    gather = 0.0 if split.sequence else reduced(cluster, near, 1, nbytes) / 2
+    gather = 0.0 if split.later else reduced(cluster, near, 1, nbytes) / 2
     return ALPHA + nbytes / split.tensor / wire + gather
 
 

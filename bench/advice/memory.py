@@ -4,14 +4,10 @@ from typing import NamedTuple
 
 from .model import Model
 
-__all__ = ["RECOMPUTE", "Memory", "Split", "memory"]
+__all__ = ["Memory", "Split", "memory"]
 
 #: Bytes a parameter: the weight and its gradient, which is summed in float32; a float32 weight and Adam's two moments.
 WEIGHT, GRADIENT, OPTIMISER = 2, 4, 12
-#: What the backward pass computes again of every layer, the quickest first. See: Korthikanti et al., arXiv 2205.05198.
-RECOMPUTE = ("none", "selective", "full")
-
-
 class Split(NamedTuple):
     """How a batch and a model are shared out: data x tensor x pipeline GPUs, `microbatch` sequences at a time.
 
@@ -20,8 +16,9 @@ class Split(NamedTuple):
     sharded : bool
         Each replica of a weight keeps its share of the optimiser only (ZeRO stage 1).
     recompute : str
-        The forward pass again: of nothing, of the scores of attention, or of whole layers. Except for the last, the
-        GPUs of a tensor axis also share out the sequence where nothing else is split (sequence parallelism).
+        What of the forward pass is done again in the backward pass: "none"; "selective", of every layer the scores of
+        attention; "full", everything, as software before 2022 did.
+        See: Korthikanti et al., arXiv 2205.05198.
     again : int
         Layers of a GPU that are computed again as a whole, though the others are not.
     chunks : int
@@ -42,7 +39,12 @@ class Split(NamedTuple):
         return self.data * self.tensor * self.pipeline
 
     @property
-    def sequence(self) -> bool:
+    def later(self) -> bool:
+        """Whether it takes software of 2022 or later.
+
+        That shares out the sequence along the tensor axis where nothing else is split (sequence parallelism), and
+        sends gradients during the backward pass.
+        """
         return self.recompute != "full"
 
     def layers(self, model: Model) -> int:
@@ -83,7 +85,7 @@ def memory(model: Model, split: Split) -> Memory:
     """The fuller of the first stage, which has most microbatches in flight, and the last, which has the output."""
     b, tensor, again = split.microbatch, split.tensor, split.again
     layers, output = split.layers(model), model.logits(b, tensor)
-    whole, scores = model.kept(b, tensor, split.sequence), model.kept_scores(b, tensor)
+    whole, scores = model.kept(b, tensor, split.later), model.kept_scores(b, tensor)
     if split.recompute == "full":
         kept, work = layers * model.activation(b), whole
     else:

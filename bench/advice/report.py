@@ -27,7 +27,7 @@ class Run(NamedTuple):
     def tflops(self, choice: Choice) -> float:
         """Of a GPU at work, as published runs count them."""
         split = choice.split
-        again = split.again / split.layers(self.model) if split.sequence else 1.0
+        again = split.again / split.layers(self.model) if split.later else 1.0
         return self.model.flops(again, split.recompute != "none") / choice.seconds / split.gpus / 1e12
 
     def days(self, choice: Choice) -> float:

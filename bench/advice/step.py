@@ -38,15 +38,15 @@ class Step(NamedTuple):
 def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIENT) -> Step:
     """The price of a step; `gradient`: bytes that travel for one.
 
-    One forward, one backward. Gradients hide behind the last backward pass, but for those of its last layer; messages
-    between stages hide if the stages are interleaved, for then there is another chunk to go on with.
+    One forward, one backward. Messages between stages hide behind computation if the stages are interleaved, for then
+    there is another chunk to go on with; gradients, with later software, behind the last backward pass but for its end.
     """
     data, tensor, pipeline, b, sharded, recompute, again, chunks = split
     layers, rounds = split.layers(model), split.rounds(model)
     near, near_data = neighbours(cluster, split)
     message = model.activation(b)
 
-    forward = model.forward(cluster.gpu, b, tensor, split.sequence)
+    forward = model.forward(cluster.gpu, b, tensor, split.later)
     scores = model.attention(cluster.gpu, b, tensor) if recompute == "selective" else 0.0
     whole = layers if recompute == "full" else again  # layers of which the forward pass is done again
     output = 3 * model.output(cluster.gpu, b, tensor)
@@ -63,7 +63,7 @@ def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIEN
     state = WEIGHT + GRADIENT + 2 * OPTIMISER / (data if sharded else 1)
     coding = 3 * owned * (GRADIENT + gradient) if gradient != GRADIENT else 0.0  # encode, decode and add, decode
     gradients = reduced(cluster, near_data, data // near_data, owned * gradient)
-    hidden = (layers - 1) * 2 * forward
+    hidden = (layers - 1) * 2 * forward if split.later else 0.0
     return Step(
         compute=rounds * compute,
         tensor=rounds * axis,
