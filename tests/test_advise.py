@@ -14,13 +14,14 @@ import compress
 from allreduce.algorithms import schedule
 from allreduce.costs import counted
 from bench.__main__ import main
-from bench.advice import report, step, units
-from bench.advice.choices import USABLE, Split, coded, fitting
+from bench.advice import links, report, step, units
+from bench.advice.choices import USABLE, Split, coded, fitting, lightened, variants
 from bench.advice.gpus import GPUS
+from bench.advice.links import ALGORITHM, Cluster, sent
 from bench.advice.memory import memory
 from bench.advice.model import Model
 from bench.advice.ranking import ranked
-from bench.advice.step import ALGORITHM, TENSOR, Cluster, sent
+from bench.advice.step import AGAIN, TENSOR
 from bench.advise import Advise
 from compress.simulate import traffic
 
@@ -108,11 +109,12 @@ def test_what_a_published_run_chose_is_in_the_top_three(name):
 
 @pytest.mark.parametrize("name", [*MEGATRON, *OTHERS])
 def test_throughput_is_predicted_and_the_guides_give_the_gap(name):
+    """With software of its time, gradients not encoded."""
     row = {**MEGATRON, **OTHERS}[name]
     run = row.run()
-    choices = ranked(run.model, run.cluster)
-    place = [c.kind for c in choices].index(row[5:8])
-    exact = choices[place]._replace(step=step.step(run.model, run.cluster, choices[place].split))
+    place = [c.kind for c in ranked(run.model, run.cluster)].index(row[5:8])
+    choice = next(c for c in ranked(run.model, run.cluster, "earlier") if c.kind == row[5:8])
+    exact = choice._replace(step=step.step(run.model, run.cluster, choice.split))
     tflops = run.tflops(exact)
     gap = tflops / row.tflops - 1
     assert abs(gap) < 0.10 if name in MEGATRON else 0.10 < gap < 0.30
@@ -129,9 +131,8 @@ def test_throughput_of_a_run_that_fills_fewer_gpus(gpus, batch, stages, tflops):
     row = Published(params, layers, hidden, batch, gpus // 8, gpus // 8 // stages, 8, stages, tflops)
     run = row.run()
     split = Split(row.data, 8, stages)
-    assert run.model.flops / step.step(run.model, run.cluster, split).seconds / gpus / 1e12 == pytest.approx(
-        tflops, rel=0.1
-    )
+    seconds = step.step(run.model, run.cluster, split).seconds
+    assert run.model.flops() / seconds / gpus / 1e12 == pytest.approx(tflops, rel=0.1)
 
 
 def test_glm_on_100_nodes_leaves_four_idle_and_says_so(capsys):
@@ -151,7 +152,7 @@ def test_flop_are_counted_as_the_published_ones():
     """With 12 h**2 weights a layer: 96 B s l h**2 (1 + s/6h + V/16lh), section 5.1."""
     b, s, layers, h, v = SMALL.batch, SMALL.seq, SMALL.layers, SMALL.hidden, SMALL.vocab
     model = SMALL._replace(params=12 * layers * h * h + v * h)
-    assert model.flops == pytest.approx(96 * b * s * layers * h * h * (1 + s / (6 * h) + v / (16 * layers * h)))
+    assert model.flops() == pytest.approx(96 * b * s * layers * h * h * (1 + s / (6 * h) + v / (16 * layers * h)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 24])
@@ -167,7 +168,7 @@ def test_bytes_of_a_step_are_those_of_its_messages_played_one_by_one():
     values = np.zeros(SMALL.seq * 3 * SMALL.hidden, np.float16)  # what three sequences are between layers
     layer = 6 * traffic("ring", [values] * 4)[0]  # two all-reduces forward, again, and backward
     rounds = SMALL.batch // 2 // 3
-    assert TENSOR == 6 and priced.tensor_bytes == layer * 2 * rounds
+    assert TENSOR + AGAIN == 6 and priced.tensor_bytes == layer * 2 * rounds
     senders, *_ = played(3, rounds)
     assert priced.pipeline_bytes == senders.count(1) * values.nbytes / 4 > senders.count(0) * values.nbytes / 4
     gradients = np.zeros(round(split.owned(SMALL)), np.float32)
@@ -221,8 +222,8 @@ def test_memory_is_what_the_parameters_take():
     shares = memory(SMALL, Split(1, 4, 2))
     assert shares.weights * 8 == pytest.approx(2 * (SMALL.params + SMALL.embedding))  # both ends hold the embedding
     assert memory(SMALL, Split(4, 1, 1, sharded=True)).optimiser * 4 == whole.optimiser
-    assert whole.activations < whole.activations_kept
-    assert memory(SMALL, Split(1, 1, 3)).activations_kept == 2 * 3 * SMALL.kept(1, 1)  # three in flight
+    assert whole.activations < memory(SMALL, Split(1, 1, 1, recompute="none")).activations
+    assert memory(SMALL, Split(1, 1, 3, recompute="none")).activations == 2 * 3 * SMALL.kept(1, 1)  # three in flight
 
 
 def test_small_products_are_less_efficient():
@@ -297,7 +298,7 @@ def test_quantities_are_read_as_people_write_them():
 
 
 def test_examples():
-    for module in (units, step, report):
+    for module in (units, links, report):
         assert doctest.testmod(module).failed == 0
 
 

@@ -40,8 +40,8 @@ class Choice(NamedTuple):
         return self.step.seconds
 
 
-def splits(model: Model, cluster: Cluster) -> Iterator[Split]:
-    """Every sensible (data, tensor, pipeline), the optimiser whole and sharded; microbatches of one sequence.
+def splits(model: Model, cluster: Cluster, sharded: bool = True) -> Iterator[Split]:
+    """Every sensible (data, tensor, pipeline), the optimiser of replicas sharded or whole; microbatches of one sequence.
 
     Tensor axes fill nodes or divide them. Of pipelines with equally long longest stages, the shortest. As many
     replicas as there are GPUs for, if the batch divides by their number, else fewer.
@@ -53,9 +53,7 @@ def splits(model: Model, cluster: Cluster) -> Iterator[Split]:
         for pipeline in (p for p in pipelines if p * tensor <= total):
             most = total // (tensor * pipeline)
             data = next(d for d in range(min(most, model.batch), 0, -1) if model.batch % d == 0)
-            yield Split(data, tensor, pipeline)
-            if data > 1:
-                yield Split(data, tensor, pipeline, sharded=True)
+            yield Split(data, tensor, pipeline, sharded=sharded and data > 1)
 
 
 def variants(model: Model, split: Split, room: float, later: bool) -> Iterator[Split]:
@@ -91,11 +89,12 @@ def fitting(
     sharded : bool
         Whether the optimiser may be.
     """
-    room, found = usable * cluster.gpu.memory, dict[tuple[int, int, int], list[tuple[float, Split]]]()
-    for split in (s for s in splits(model, cluster) if sharded or not s.sharded):
-        for variant in variants(model, split, room, later):
-            found.setdefault(split[:3], []).append((step(model, cluster, variant).seconds, variant))
-    return [coded(model, cluster, min(tries)[1]) for tries in found.values()]
+    room, found = usable * cluster.gpu.memory, []
+    for split in splits(model, cluster, sharded):
+        if tries := list(variants(model, split, room, later)):
+            quickest = min(tries, key=lambda s: step(model, cluster, s).seconds)
+            found.append(coded(model, cluster, quickest))
+    return found
 
 
 def coded(model: Model, cluster: Cluster, split: Split) -> Choice:
@@ -110,7 +109,8 @@ def coded(model: Model, cluster: Cluster, split: Split) -> Choice:
 
 def misfit(model: Model, cluster: Cluster) -> str:
     """What is missing."""
-    need, split = min((memory(model, s).total, s) for s in splits(model, cluster))
+    leanest = (lightened(model, split._replace(recompute="selective"), 0) for split in splits(model, cluster))
+    need, split = min((memory(model, s).total, s) for s in leanest)
     return (
         f"nothing fits: data {split.data}, tensor {split.tensor}, pipeline {split.pipeline} needs the least, "
         f"{need / 1e9:.0f} GB of the {USABLE * cluster.gpu.memory / 1e9:.0f} GB that a GPU can give"

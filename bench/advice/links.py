@@ -1,5 +1,6 @@
 """What travels between GPUs, and how long it takes."""
 
+from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ class Cluster(NamedTuple):
     inter: float
 
 
+@lru_cache(maxsize=4096)
 def sent(size: int, nbytes: float) -> float:
     """Bytes that each of `size` GPUs sends to all-reduce `nbytes`: 2 (p-1)/p of them.
 
@@ -35,6 +37,7 @@ def sent(size: int, nbytes: float) -> float:
     return estimate(ALGORITHM, size, nbytes, alpha=0, beta=1, gamma=0)
 
 
+@lru_cache(maxsize=4096)
 def reduced(cluster: Cluster, near: int, far: int, nbytes: float) -> float:
     """Seconds to all-reduce among `near` GPUs in each of `far` nodes, all GPUs of a node sharing its links.
 

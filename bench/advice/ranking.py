@@ -36,7 +36,7 @@ def ranked(model: Model, cluster: Cluster, software: str | None = None) -> list[
     ValueError
         Nothing fits; naming what comes closest.
     """
-    kinds = [False, True][software == "later" or (not software and model.fused) : 1 if software == "earlier" else 2]
+    kinds = {"earlier": [False], "later": [True]}.get(software or "", [True] if model.fused else [False, True])
     priced = {c.kind: c for c in fitting(model, cluster, later=kinds[-1])}
     if not priced:
         raise ValueError(misfit(model, cluster))
