@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .advice.gpus import GPUS
+from .advice.links import Cluster
 from .advice.model import Model
 from .advice.ranking import ranked
 from .advice.report import Run, record, table
-from .advice.links import Cluster
 
 __all__ = ["Advise"]
 

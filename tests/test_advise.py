@@ -56,7 +56,8 @@ class Published(NamedTuple):
     def run(self) -> report.Run:
         return Advise(
             int(self.params), self.layers, self.hidden, self.seq, self.batch, self.nodes, 8, self.gpu,
-            units.rate(self.intra), units.rate(self.inter), vocab=self.vocab, heads=self.heads, attention=self.attention,
+            units.rate(self.intra), units.rate(self.inter), vocab=self.vocab, heads=self.heads,
+            attention=self.attention,
         ).run()  # fmt: skip
 
 
@@ -87,7 +88,7 @@ H100 = {"gpu": "h100-80g", "inter": "3200Gb/s", "intra": "450GB/s"}
 NEMOTRON = {**H100, "seq": 4096, "vocab": 256000}
 LLAMA = {**H100, "heads": 128, "seq": 8192, "vocab": 128256}
 #: Narayanan et al., arXiv 2104.04473, table 2; Korthikanti et al., 2205.05198; Almazrouei et al., 2311.16867; Jiang et
-#: al., 2402.15627 (of Megatron-LM); Parmar et al., 2402.16819; Adler et al., 2406.11704; Grattafiori et al., 2407.21783.
+#: al., 2402.15627 (of Megatron-LM); Parmar et al., 2402.16819; NVIDIA, 2406.11704; Grattafiori et al., 2407.21783.
 LATER = {
     "174.6B on 384": Published(174.6e9, 96, 12288, 1536, 48, 4, 8, 12, 153, heads=96),
     "529.6B on 560": Published(529.6e9, 105, 20480, 2240, 70, 2, 8, 35, 171, heads=128),

@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 def splits(model: Model, cluster: Cluster, sharded: bool = True) -> Iterator[Split]:
-    """Every sensible (data, tensor, pipeline), the optimiser of replicas sharded or whole; microbatches of one sequence.
+    """Every sensible (data, tensor, pipeline); the optimiser of replicas sharded, or whole.
 
     Tensor axes fill nodes or divide them. Of pipelines with equally long longest stages, the shortest. As many
     replicas as there are GPUs for, if the batch divides by their number, else fewer.

@@ -8,6 +8,8 @@ __all__ = ["Memory", "Split", "memory"]
 
 #: Bytes a parameter: the weight and its gradient, which is summed in float32; a float32 weight and Adam's two moments.
 WEIGHT, GRADIENT, OPTIMISER = 2, 4, 12
+
+
 class Split(NamedTuple):
     """How a batch and a model are shared out: data x tensor x pipeline GPUs, `microbatch` sequences at a time.
 
@@ -86,12 +88,12 @@ def memory(model: Model, split: Split) -> Memory:
     b, tensor, again = split.microbatch, split.tensor, split.again
     layers, output = split.layers(model), model.logits(b, tensor)
     whole, scores = model.kept(b, tensor, split.later), model.kept_scores(b, tensor)
-    if split.recompute == "full":
-        kept, work = layers * model.activation(b), whole
-    else:
-        work = scores if split.recompute == "selective" else 0.0
-        kept = (layers - again) * (whole - work) + again * model.activation(b) / tensor
-        work = whole if again else work
+    work = {"none": 0.0, "selective": scores, "full": whole}[split.recompute]  # of one layer at a time
+    kept = (layers - again) * (whole - work) + again * model.activation(b) / tensor
+    if not split.later:
+        kept = float(layers) * model.activation(b)
+    if again:
+        work = whole
     owned = split.owned(model)
     share = split.data if split.sharded else 1
     activations = max(split.flying(model) * kept + work, kept + max(work, output))

@@ -1,8 +1,8 @@
 """In which order to try what fits."""
 
 from .choices import Choice, fitting, misfit
-from .model import Model
 from .links import Cluster
+from .model import Model
 
 __all__ = ["CLOSE", "ranked"]
 
@@ -11,11 +11,8 @@ CAUTIOUS = 2 / 3
 #: Times that differ by less are the same: the model is not more exact.
 CLOSE = 0.07
 #: Of the first of each order.
-NOTES = (
-    "of those as quick, the one with the fewest stages",
-    "by the rule of thumb: tensor parallel inside the node, stages as memory asks for them",
-    "by the rule of thumb, with what selective recomputation leaves of memory",
-)
+PLAIN = "of those as quick, the one with the fewest stages"
+RULE = "by the rule of thumb: tensor parallel inside the node, stages as memory asks for them"
 
 
 def ranked(model: Model, cluster: Cluster, software: str | None = None) -> list[Choice]:
@@ -24,7 +21,8 @@ def ranked(model: Model, cluster: Cluster, software: str | None = None) -> list[
     There are two orders: of all choices, and of those by the rule of thumb of Narayanan et al. (arXiv 2104.04473):
     tensor parallel inside the node, pipeline stages once that fills it, as few as memory asks for, data parallel
     for the rest, optimiser whole. The first of each lead; the others follow, whichever order's next is quicker. Where
-    `software` is not known, what memory asks for is asked of both kinds; splits that suit both age better.
+    `software` is not known, both orders are of the earlier, and the rule of thumb is asked for the later besides: runs
+    on the same GPUs differ in it.
 
     Parameters
     ----------
@@ -44,7 +42,9 @@ def ranked(model: Model, cluster: Cluster, software: str | None = None) -> list[
     custom = [fitting(model, cluster, CAUTIOUS, later, sharded=False) for later in kinds]
     custom = [[c for c in choices if customary(c, cluster)] for choices in custom]
     orders = [[priced[c.kind] for c in plainest(choices, cluster)] for choices in (every, *custom)]
-    leaders = {o[0].kind: o[0]._replace(note=note) for o, note in zip(orders, NOTES) if o}
+    before = "" if kinds[0] == kinds[-1] else ", with software before 2022"
+    notes = PLAIN + before, RULE + before, RULE
+    leaders = {o[0].kind: o[0]._replace(note=note) for o, note in zip(orders, notes) if o}
     result = sorted(leaders.values(), key=lambda c: c.seconds)
     while orders := [o for o in (drop(order, result) for order in orders) if o]:
         result.append(min((o[0] for o in orders), key=lambda c: c.seconds))

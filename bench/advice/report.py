@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 from .choices import USABLE, Choice
+from .links import Cluster
 from .memory import OPTIMISER
 from .model import Model
 from .ranking import CLOSE
-from .links import Cluster
 
 __all__ = ["Run", "reason", "record", "table"]
 
@@ -45,11 +45,10 @@ def table(run: Run, choices: list[Choice], top: int) -> str:
         f"# {run.cluster.nodes * run.cluster.gpus} GPUs of {gpu.flops / 1e12:.0f} TFLOP/s ({gpu.source}); "
         f"{USABLE * gpu.memory / 1e9:.0f} GB of each to plan with",
         f"# {run.tokens:.3g} tokens, {model.batch * model.seq:.3g} a step; choices that fit: {len(choices)}",
-        "# pipe: stages x interleaved chunks of each; recomputed: of all layers, + whole layers of a GPU; memory of a "
-        "GPU in GB: weights + gradients + optimiser (s: sharded) + activations; sent by a GPU in a step in GB; "
-        "comm: communication that nothing hides, over computation",
-        f"{'data':>5}{'tensor':>7}{'pipe':>8}{'micro':>6}  {'recomputed':14}{'codec':9}{'memory':^30}{'sent: tensor':>13}{'pipe':>7}"
-        f"{'data':>7}{'seconds':>9}{'TFLOP/s':>9}{'comm':>6}{'bubble':>7}{'days':>10}",
+        "# pipe: stages x interleaved chunks; recomputed: of all layers, + whole layers of a GPU; GB of a GPU: weights "
+        "+ gradients + optimiser (s: sharded) + activations; sent: GB by a GPU a step; comm: not hidden, over compute",
+        f"{'data':>5}{'tensor':>7}{'pipe':>8}{'micro':>6}  {'recomputed':14}{'codec':9}{'memory':^30}"
+        f"{'sent: tensor':>13}{'pipe':>7}{'data':>7}{'seconds':>9}{'TFLOP/s':>9}{'comm':>6}{'bubble':>7}{'days':>10}",
     ]
     quickest = min(c.seconds for c in choices)
     for place, choice in enumerate(choices[:top], 1):
@@ -89,9 +88,8 @@ def reason(run: Run, choice: Choice, quickest: float) -> str:
 
 
 def speed(behind: float) -> str:
-    if behind <= CLOSE:
-        return f"as quick as any, {behind:.1%} behind the quickest" if behind else "the quickest"
-    return f"{behind:.0%} slower than the quickest"
+    close = f"as quick as any, {behind:.1%} behind the quickest" if behind else "the quickest"
+    return close if behind <= CLOSE else f"{behind:.0%} slower than the quickest"
 
 
 def dearest(choice: Choice) -> str:
