@@ -60,8 +60,8 @@ def row(run: Run, choice: Choice) -> str:
     split, memory, step, codec, _ = choice
     parts = f"{memory.weights / 1e9:.1f} + {memory.gradients / 1e9:.1f} + {memory.optimiser / 1e9:.1f}"
     parts += f"{'s' * split.sharded} + {memory.activations / 1e9:.1f}"
-    pipe = f"{split.pipeline} x {split.chunks}" if split.chunks > 1 else f"{split.pipeline}"
-    recomputed = f"{split.recompute} + {split.again}" if split.again else split.recompute
+    pipe = f"{split.pipeline}" + f" x {split.chunks}" * (split.chunks > 1)
+    recomputed = split.recompute + f" + {split.again}" * (split.again > 0)
     return (
         f"{split.data:5}{split.tensor:7}{pipe:>8}{split.microbatch:6}  {recomputed:14}{codec:9}{parts:^30}"
         f"{step.tensor_bytes / 1e9:13.1f}{step.pipeline_bytes / 1e9:7.1f}{step.data_bytes / 1e9:7.1f}"
@@ -116,8 +116,7 @@ def unused(gpus: int, per_node: int) -> str:
 
 def record(run: Run, choice: Choice, quickest: float) -> dict[str, Any]:
     """All that is known of a choice; bytes are per GPU, and of a step where they are sent."""
-    split, memory, step, codec, _ = choice
-    idle = run.idle(choice)
+    (split, memory, step, codec, _), idle = choice, run.idle(choice)
     seconds = {name: getattr(step, name) for name in ("compute", "tensor", "pipeline", "data", "bubble", "optimiser")}
     return {
         "data": split.data, "tensor": split.tensor, "pipeline": split.pipeline, "microbatch": split.microbatch,
@@ -125,8 +124,8 @@ def record(run: Run, choice: Choice, quickest: float) -> dict[str, Any]:
         "codec": codec, "optimiser": "sharded" if split.sharded else "whole",
         "memory_bytes": {**memory._asdict(), "total": memory.total},
         "sent_bytes": {"tensor": step.tensor_bytes, "pipeline": step.pipeline_bytes, "data": step.data_bytes},
-        "seconds": {"total": step.seconds, **seconds}, "tflops_per_gpu": run.tflops(choice),
-        "model_tflops_per_gpu": run.useful(choice),
-        "communication_over_computation": step.ratio, "days": run.days(choice),
-        "idle_gpus": idle, "idle_nodes": idle // run.cluster.gpus, "reason": reason(run, choice, quickest),
+        "seconds": {"total": step.seconds, **seconds}, "days": run.days(choice),
+        "tflops_per_gpu": run.tflops(choice), "model_tflops_per_gpu": run.useful(choice),
+        "communication_over_computation": step.ratio, "idle_gpus": idle, "idle_nodes": idle // run.cluster.gpus,
+        "reason": reason(run, choice, quickest),
     }  # fmt: skip
