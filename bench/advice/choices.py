@@ -23,12 +23,16 @@ RECOMPUTE = ("full",), ("none", "selective")
 
 
 class Choice(NamedTuple):
-    """A split with its price; `codec`: of the gradients, in the time and bytes of `step`; `note`: why it leads."""
+    """A split with its price; `codec`: of the gradients, in the time and bytes of `step`; `note`: why it leads.
+
+    `exact`: seconds of a step without the codec.
+    """
 
     split: Split
     memory: Memory
     step: Step
     codec: str
+    exact: float
     note: str = ""
 
     @property
@@ -100,11 +104,12 @@ def fitting(
 def coded(model: Model, cluster: Cluster, split: Split) -> Choice:
     """With the mildest codec of the gradients beyond which there is little to gain."""
     best = step(model, cluster, split), CODECS[0]
+    exact = best[0].seconds
     for codec in CODECS[1:]:
         priced = step(model, cluster, split, compress.get(codec).bits / 8)
         if priced.seconds < best[0].seconds - WORTH * priced.seconds:
             best = priced, codec
-    return Choice(split, memory(model, split), *best)
+    return Choice(split, memory(model, split), *best, exact)
 
 
 def misfit(model: Model, cluster: Cluster) -> str:

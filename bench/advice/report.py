@@ -25,14 +25,14 @@ class Run(NamedTuple):
         return self.cluster.nodes * self.cluster.gpus - choice.split.gpus
 
     def useful(self, choice: Choice) -> float:
-        """TFLOP/s of a GPU at work without what it does again: peak times model FLOP utilisation."""
-        return self.model.flops(0, scores=False) / choice.seconds / choice.split.gpus / 1e12
+        """TFLOP/s of a GPU at work without codec and without what it does again: peak times model FLOP utilisation."""
+        return self.model.flops(0, scores=False) / choice.exact / choice.split.gpus / 1e12
 
     def tflops(self, choice: Choice) -> float:
-        """TFLOP/s of a GPU at work, what it does again included: peak times hardware FLOP utilisation."""
+        """The same, what it does again included: peak times hardware FLOP utilisation."""
         split = choice.split
         again = split.again / split.layers(self.model) if split.later else 1.0
-        return self.model.flops(again, split.recompute != "none") / choice.seconds / split.gpus / 1e12
+        return self.model.flops(again, split.recompute != "none") / choice.exact / split.gpus / 1e12
 
     def days(self, choice: Choice) -> float:
         return self.tokens / (self.model.batch * self.model.seq) * choice.seconds / DAY
@@ -57,7 +57,7 @@ def table(run: Run, choices: list[Choice], top: int) -> str:
 
 
 def row(run: Run, choice: Choice) -> str:
-    split, memory, step, codec, _ = choice
+    split, memory, step, codec, *_ = choice
     parts = f"{memory.weights / 1e9:.1f} + {memory.gradients / 1e9:.1f} + {memory.optimiser / 1e9:.1f}"
     parts += f"{'s' * split.sharded} + {memory.activations / 1e9:.1f}"
     pipe = f"{split.pipeline}" + f" x {split.chunks}" * (split.chunks > 1)
@@ -72,7 +72,7 @@ def row(run: Run, choice: Choice) -> str:
 
 def reason(run: Run, choice: Choice, quickest: float) -> str:
     """One sentence: how quick, why it is listed where it is, what costs most, and what must be known of it."""
-    split, memory, step, codec, note = choice
+    split, memory, step, codec, _, note = choice
     per_node, spared = run.cluster.gpus, OPTIMISER * split.owned(run.model) - memory.optimiser
     said = [
         (True, speed(choice.seconds / quickest - 1)),
@@ -116,7 +116,7 @@ def unused(gpus: int, per_node: int) -> str:
 
 def record(run: Run, choice: Choice, quickest: float) -> dict[str, Any]:
     """All that is known of a choice; bytes are per GPU, and of a step where they are sent."""
-    (split, memory, step, codec, _), idle = choice, run.idle(choice)
+    (split, memory, step, codec, *_), idle = choice, run.idle(choice)
     seconds = {name: getattr(step, name) for name in ("compute", "tensor", "pipeline", "data", "bubble", "optimiser")}
     return {
         "data": split.data, "tensor": split.tensor, "pipeline": split.pipeline, "microbatch": split.microbatch,
