@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .advice.gpus import GPUS
+from .advice.links import Cluster
 from .advice.model import Model
 from .advice.ranking import ranked
 from .advice.report import Run, record, table
-from .advice.step import Cluster
 
 __all__ = ["Advise"]
 
@@ -35,6 +35,7 @@ class Advise:
     vocab: int = 51200
     heads: int | None = None
     attention: str | None = None
+    software: str | None = None
     top: int = 8
     json: str | None = None
 
@@ -53,7 +54,7 @@ class Advise:
     def show(self) -> None:
         """Print the choices, or write them as JSON."""
         run = self.run()
-        choices = ranked(run.model, run.cluster)
+        choices = ranked(run.model, run.cluster, self.software)
         quickest = min(c.seconds for c in choices)
         text = json.dumps({"choices": [record(run, c, quickest) for c in choices]}, indent=1)
         if self.json not in (None, "-"):

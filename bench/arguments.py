@@ -136,7 +136,8 @@ def _codecs(commands: Any) -> None:
 
 def _slurm(commands: Any) -> None:
     slurm.options(commands.add_parser("slurm", help="write a job script that sweeps over counts of nodes"))
-    add = commands.add_parser("preflight", help="under a launcher: whether ranks, cores and GPUs are as meant").add_argument
+    words = "under a launcher: whether ranks, cores and GPUs are as meant"
+    add = commands.add_parser("preflight", help=words).add_argument
     add("--nodes", type=int, required=True, metavar="N", help="that ranks must be on")
     add("--ppn", type=int, required=True, metavar="N", help="ranks on each")
     add("--cores", type=int, default=1, metavar="N", help="of a rank (default 1)")

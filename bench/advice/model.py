@@ -54,26 +54,38 @@ class Model(NamedTuple):
             raise ValueError(f"{self.params:.3g} parameters cannot be: {size} have about {usual:.3g}")
         return self
 
-    @property
-    def flops(self) -> float:
-        """FLOP of a step as published runs count them: forward, backward, and forward again for activations.
+    def flops(self, again: float = 1.0, scores: bool = True) -> float:
+        """FLOP of a step as published runs count them: forward, backward, and what is computed again.
 
         See: Narayanan et al., arXiv 2104.04473, section 5.1; with 12 hidden**2 weights a layer it is their formula.
+
+        Parameters
+        ----------
+        again : float
+            Part of the layers that are computed again.
+        scores : bool
+            Whether the scores of all the others are.
         """
-        token = self.layers * (8 * self.weights + 16 * self.seq * self.hidden) + 6 * self.embedding
-        return self.batch * self.seq * token
+        attended = 16 if scores else 12 + 4 * again
+        layer = (6 + 2 * again) * self.weights + attended * self.seq * self.hidden
+        return self.batch * self.seq * (self.layers * layer + 6 * self.embedding)
 
     def activation(self, b: int) -> int:
         """Bytes that go from layer to layer, of b sequences: 16-bit numbers."""
         return 2 * self.seq * b * self.hidden
 
-    def kept(self, b: int, tensor: int) -> float:
+    def kept(self, b: int, tensor: int, sequence: bool = False) -> float:
         """Bytes of a layer's inner activations that its backward pass needs, on one of `tensor` GPUs.
 
-        See: Korthikanti et al., arXiv 2205.05198, equation 2. What is not split is computed by every GPU.
+        See: Korthikanti et al., arXiv 2205.05198, equations 2 and 4. What is not split is computed by every GPU;
+        with `sequence` parallelism nothing is left that is not.
         """
         values = self.seq * b * self.hidden
-        return values * (10 + 24 / tensor) + 5 * self.scores(b, tensor)
+        return values * (34 / tensor if sequence else 10 + 24 / tensor) + self.kept_scores(b, tensor)
+
+    def kept_scores(self, b: int, tensor: int) -> float:
+        """Bytes of `kept` that are of the scores: themselves, and before and after dropout."""
+        return 5 * self.scores(b, tensor)
 
     def scores(self, b: int, tensor: int) -> float:
         """Numbers that say how much a token attends to another, as far as they are stored."""
@@ -84,18 +96,23 @@ class Model(NamedTuple):
         return LOGIT * self.seq * b * self.vocab / tensor
 
     @lru_cache(maxsize=1024)  # noqa: B019 - a tuple
-    def forward(self, gpu: Gpu, b: int, tensor: int) -> float:
+    def forward(self, gpu: Gpu, b: int, tensor: int, sequence: bool = False) -> float:
         """Seconds of a layer's forward pass on one of `tensor` GPUs, without communication.
 
-        Four products with weights, two with the scores of attention, and all that only moves memory: what is kept
-        is written once and read once. Small layers take as long as their kernels take to launch.
+        Four products with weights, attention, and all that only moves memory: what is kept is written once and read
+        once. Small layers take as long as their kernels take to launch.
         """
         rows, h, split = self.seq * b, self.hidden, self.hidden / tensor
         shapes = (3 * split, h), (h, split), (4 * split, h), (h, 4 * split)
         products = sum(gpu.matmul(rows, n, k) for n, k in shapes) * self.weights / (12 * h * h)
-        attended = 2 * rows * self.seq * split / (gpu.flops * PRODUCT)
-        attention = 2 * max(attended, gpu.move(2 * self.scores(b, tensor) + 4 * rows * split))
-        return max(products + attention + gpu.move(2 * self.kept(b, tensor)), LAUNCHES * LAUNCH)
+        moved = gpu.move(2 * self.kept(b, tensor, sequence))
+        return max(products + self.attention(gpu, b, tensor) + moved, LAUNCHES * LAUNCH)
+
+    def attention(self, gpu: Gpu, b: int, tensor: int) -> float:
+        """Seconds of two products with the scores."""
+        values = self.seq * b * self.hidden / tensor
+        attended = 2 * values * self.seq / (gpu.flops * PRODUCT)
+        return 2 * max(attended, gpu.move(2 * self.scores(b, tensor) + 4 * values))
 
     def output(self, gpu: Gpu, b: int, tensor: int) -> float:
         """Seconds of the output layer's forward pass and the loss."""

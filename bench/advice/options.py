@@ -30,5 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--heads", type=count, metavar="N", help="of attention (default: about 128 wide)")
     words = "whether attention is one kernel or its scores go through memory (default: fused on Hopper)"
     add("--attention", choices=("fused", "stored"), help=words)
+    words = "whether it recomputes little, interleaves and overlaps (later) or not (default: later, ranked for both)"
+    add("--software", choices=("earlier", "later"), help=words)
     add("--top", type=count, default=8, metavar="N", help="choices to print (default 8)")
     add("--json", metavar="FILE", help='write all choices, best first; "-" prints them instead of the table')

@@ -1,8 +1,8 @@
 """In which order to try what fits."""
 
 from .choices import Choice, fitting, misfit
+from .links import Cluster
 from .model import Model
-from .step import Cluster
 
 __all__ = ["CLOSE", "ranked"]
 
@@ -11,40 +11,50 @@ CAUTIOUS = 2 / 3
 #: Times that differ by less are the same: the model is not more exact.
 CLOSE = 0.07
 #: Of the first of each order.
-NOTES = (
-    "of those as quick, the one with the fewest stages",
-    "by the rule of thumb: tensor parallel inside the node, stages as memory asks for them, nothing sharded",
-)
+PLAIN = "of those as quick, the one with the fewest stages"
+RULE = "by the rule of thumb: tensor parallel inside the node, stages as memory asks for them"
 
 
-def ranked(model: Model, cluster: Cluster) -> list[Choice]:
+def ranked(model: Model, cluster: Cluster, software: str | None = None) -> list[Choice]:
     """Every choice that fits, the one to try first in front.
 
-    There are two orders, of all choices and of those by the rule of thumb of Narayanan et al. (arXiv 2104.04473):
+    There are two orders: of all choices, and of those by the rule of thumb of Narayanan et al. (arXiv 2104.04473):
     tensor parallel inside the node, pipeline stages once that fills it, as few as memory asks for, data parallel
-    for the rest, nothing sharded. The first of each lead; the others follow, whichever order's next is quicker.
+    for the rest, optimiser whole. The first of each lead; the others follow, whichever order's next is quicker. Where
+    `software` is not known, both orders are of the earlier, and the rule of thumb is asked for the later besides: runs
+    on the same GPUs differ in it.
+
+    Parameters
+    ----------
+    software : str, optional
+        "earlier" than 2022, or "later". Choices are priced with the later unless only the earlier is there.
 
     Raises
     ------
     ValueError
         Nothing fits; naming what comes closest.
     """
-    choices = fitting(model, cluster)
-    if not choices:
+    kinds = {"earlier": [False], "later": [True]}.get(software or "", [True] if model.fused else [False, True])
+    priced = {c.kind: c for c in fitting(model, cluster, later=kinds[-1])}
+    if not priced:
         raise ValueError(misfit(model, cluster))
-    custom = [c for c in fitting(model, cluster, CAUTIOUS) if customary(c, cluster)]
-    orders = [plainest(order, cluster) for order in (choices, custom)]
-    leaders = {o[0].kind: o[0]._replace(note=note) for o, note in zip(orders, NOTES) if o}
+    every = fitting(model, cluster, later=kinds[0])
+    custom = [fitting(model, cluster, CAUTIOUS, later, sharded=False) for later in kinds]
+    custom = [[c for c in choices if customary(c, cluster)] for choices in custom]
+    orders = [[priced[c.kind] for c in plainest(choices, cluster)] for choices in (every, *custom)]
+    before = "" if kinds[0] == kinds[-1] else ", with software before 2022"
+    notes = PLAIN + before, RULE + before, RULE
+    leaders = {o[0].kind: o[0]._replace(note=note) for o, note in zip(orders, notes) if o}
     result = sorted(leaders.values(), key=lambda c: c.seconds)
     while orders := [o for o in (drop(order, result) for order in orders) if o]:
         result.append(min((o[0] for o in orders), key=lambda c: c.seconds))
-    return result
+    return result + drop(plainest(list(priced.values()), cluster), result)
 
 
 def customary(choice: Choice, cluster: Cluster) -> bool:
     """Whether the rule of thumb would make it."""
     split = choice.split
-    return not split.sharded and split.tensor <= cluster.gpus and (split.tensor == cluster.gpus or split.pipeline == 1)
+    return split.tensor <= cluster.gpus and (split.tensor == cluster.gpus or split.pipeline == 1)
 
 
 def plainest(choices: list[Choice], cluster: Cluster) -> list[Choice]:
