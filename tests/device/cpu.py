@@ -1,0 +1,64 @@
+"""Kernels for a GPU, compiled and run on the CPU: what `cupy.RawModule` is for a GPU."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+COMPILER = shutil.which("g++") or shutil.which("c++")
+FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-U_FORTIFY_SOURCE"]
+#: What is undefined ends the kernel; aliasing rules are other ones on a GPU.
+STRICT = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", "-fno-strict-aliasing", "-w"]
+
+needs_compiler = pytest.mark.skipif(not COMPILER, reason="no C++ compiler (g++) to run kernels on the CPU")
+
+
+class KernelError(RuntimeError):
+    """A fault in a kernel, and where."""
+
+
+def _library(text, *options):
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "kernels.so"
+        command = [COMPILER, *FLAGS, *options, f"-I{HERE}", "-x", "c++", "-", "-o", library]
+        done = subprocess.run(command, input=text, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr[:4000]
+        return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL if not options else ctypes.RTLD_LOCAL)
+
+
+@cache
+def _engine():
+    return _library((HERE / "engine.cpp").read_text())
+
+
+class Module:
+    """The kernels of a source text, called as CuPy's are."""
+
+    def __init__(self, source):
+        _engine()
+        text = subprocess.run([COMPILER, "-E", "-x", "c++", "-"], input=source, text=True, capture_output=True).stdout
+        self.names = re.findall(r"__global__ void (\w+)\(", text)
+        launchers = "".join(f"LAUNCHER({name})\n" for name in self.names)
+        self.library = _library(f'#include "engine.h"\n{text}\n{launchers}', *STRICT)
+        #: Of the order in which threads run: 0 ascending, 1 descending, others at random.
+        self.seed = 0
+
+    def get_function(self, name):
+        launch = self.library[f"launch_{name}"]
+        launch.restype = ctypes.c_char_p
+
+        def call(grid, block, args):
+            fault = launch((ctypes.c_int64 * len(args))(*args), *grid, *block, self.seed)
+            if fault:
+                raise KernelError(f"{name}: {fault.decode()}")
+
+        return call
+
+
+module = cache(Module)
