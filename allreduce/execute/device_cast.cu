@@ -4,7 +4,7 @@ constexpr int RUN = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From))
 
 template <class E> struct alignas(RUN * sizeof(E)) Run { E at[RUN]; };
 
-__device__ inline To convert(From x) { return As<To>::narrow(widen(x)); }
+inline To convert(From x) { return As<To>::narrow(widen(x)); }
 
 extern "C" __global__ void cast(To* out, const From* a, int64 count) {
     int64 first = (int64)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64)gridDim.x * blockDim.x;

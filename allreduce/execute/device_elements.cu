@@ -13,11 +13,11 @@ struct Half { uint16 bits; };
 struct BFloat16 { uint16 bits; };
 template <class R> struct Complex { R real, imag; };
 
-template <class N> __device__ constexpr bool is_real() { return N(0.5) != N(0); }
+template <class N> constexpr bool is_real() { return N(0.5) != N(0); }
 
 // --- numbers from elements, and back ---------------------------------------------------------------
 
-__device__ inline float widen(Half x) {
+inline float widen(Half x) {
 #ifdef __CUDA_ARCH__
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
@@ -28,14 +28,14 @@ __device__ inline float widen(Half x) {
     return __uint_as_float(finite | infinite | (uint32)(x.bits & 0x8000) << 16);
 #endif
 }
-__device__ inline float widen(BFloat16 x) { return __uint_as_float((uint32)x.bits << 16); }
-template <class E> __device__ E widen(E x) { return x; }
+inline float widen(BFloat16 x) { return __uint_as_float((uint32)x.bits << 16); }
+template <class E> E widen(E x) { return x; }
 
 template <class E> struct As {
-    template <class N> __device__ static E narrow(N x) { return (E)x; }
+    template <class N> static E narrow(N x) { return (E)x; }
 };
 template <> struct As<Half> {
-    __device__ static Half narrow(float x) {
+    static Half narrow(float x) {
 #ifdef __CUDA_ARCH__
         uint16 y;
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
@@ -50,7 +50,7 @@ template <> struct As<Half> {
     }
 };
 template <> struct As<BFloat16> {
-    __device__ static BFloat16 narrow(float x) {
+    static BFloat16 narrow(float x) {
         uint32 bits = __float_as_uint(x);
         return {(uint16)(x == x ? (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 : 0x7FC0)};
     }
@@ -58,9 +58,9 @@ template <> struct As<BFloat16> {
 
 // --- operations ------------------------------------------------------------------------------------
 
-template <class N> __device__ N one_nan(N x) { return x; }
-__device__ inline float one_nan(float x) { return x == x ? x : __uint_as_float(0x7FC00000); }
-__device__ inline double one_nan(double x) { return x == x ? x : __longlong_as_double(0x7FF8000000000000); }
+template <class N> N one_nan(N x) { return x; }
+inline float one_nan(float x) { return x == x ? x : __uint_as_float(0x7FC00000); }
+inline double one_nan(double x) { return x == x ? x : __longlong_as_double(0x7FF8000000000000); }
 
 // Signed integers wrap around, which C++ allows to unsigned ones only.
 template <class N> struct Wrapping { typedef uint64 Type; };
@@ -68,48 +68,50 @@ template <> struct Wrapping<float> { typedef float Type; };
 template <> struct Wrapping<double> { typedef double Type; };
 
 struct Sum {
-    template <class N> __device__ N operator()(N a, N b) const {
+    template <class N> N operator()(N a, N b) const {
         typedef typename Wrapping<N>::Type W;
         return one_nan((N)((W)a + (W)b));
     }
 };
 struct Product {
-    template <class N> __device__ N operator()(N a, N b) const {
+    template <class N> N operator()(N a, N b) const {
         typedef typename Wrapping<N>::Type W;
         return one_nan((N)((W)a * (W)b));
     }
-    template <class R> __device__ Complex<R> operator()(Complex<R> a, Complex<R> b) const {
+    template <class R> Complex<R> operator()(Complex<R> a, Complex<R> b) const {
         return {one_nan(a.real * b.real - a.imag * b.imag), one_nan(a.real * b.imag + a.imag * b.real)};
     }
 };
 
-__device__ inline bool negative(float x) { return __float_as_uint(x) >> 31; }
-__device__ inline bool negative(double x) { return __double_as_longlong(x) < 0; }
-template <class N> __device__ bool negative(N x) { return false; }  // there is one zero
+inline bool negative(float x) { return __float_as_uint(x) >> 31; }
+inline bool negative(double x) { return __double_as_longlong(x) < 0; }
+template <class N> bool negative(N x) { return false; }  // there is one zero
 
 struct Least {
-    template <class N> __device__ N operator()(N a, N b) const {
+    template <class N> N operator()(N a, N b) const {
         return a != a ? one_nan(a) : b != b ? one_nan(b) : a < b || (a == b && negative(a)) ? a : b;
     }
 };
 struct Greatest {
-    template <class N> __device__ N operator()(N a, N b) const {
+    template <class N> N operator()(N a, N b) const {
         return a != a ? one_nan(a) : b != b ? one_nan(b) : a > b || (a == b && !negative(a)) ? a : b;
     }
 };
-struct All { template <class N> __device__ N operator()(N a, N b) const { return a && b; } };
-struct Any { template <class N> __device__ N operator()(N a, N b) const { return a || b; } };
-struct Odd { template <class N> __device__ N operator()(N a, N b) const { return !a != !b; } };
-struct And { template <class N> __device__ N operator()(N a, N b) const { return a & b; } };
-struct Or { template <class N> __device__ N operator()(N a, N b) const { return a | b; } };
-struct Xor { template <class N> __device__ N operator()(N a, N b) const { return a ^ b; } };
+struct All { template <class N> N operator()(N a, N b) const { return a && b; } };
+struct Any { template <class N> N operator()(N a, N b) const { return a || b; } };
+struct Odd { template <class N> N operator()(N a, N b) const { return !a != !b; } };
+struct And { template <class N> N operator()(N a, N b) const { return a & b; } };
+struct Or { template <class N> N operator()(N a, N b) const { return a | b; } };
+struct Xor { template <class N> N operator()(N a, N b) const { return a ^ b; } };
 
 // x / divisor, which is above zero: rounded down for integers.
-template <class N> __device__ N quotient(N x, int64 divisor) {
+template <class N> N quotient(N x, int64 divisor) {
     if constexpr (is_real<N>()) {
         return one_nan(x / (N)divisor);
     } else {
-        typedef decltype(x + 0) Number;
-        return (N)(x / (Number)divisor - (x % (Number)divisor < 0));
+        typedef decltype(x + 0) Wide;
+        Wide result = x / (Wide)divisor, rest = x % (Wide)divisor;
+        if constexpr (N(-1) < N(1)) result -= rest < 0;
+        return (N)result;
     }
 }

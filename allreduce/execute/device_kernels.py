@@ -15,8 +15,8 @@ from .elements import BFLOAT16, Kernel
 
 __all__ = ["kernel", "launcher", "module", "name_of", "source"]
 
-#: No product is contracted with a sum: the bits would be others than the host's.
-OPTIONS = ("-std=c++17", "--fmad=false")
+#: No product is contracted with a sum: the bits would be others than the host's. Functions are for the device.
+OPTIONS = ("-std=c++17", "--fmad=false", "-default-device")
 ELEMENTS = Path(__file__).with_name("device_elements.cu")
 THREADS = 256
 #: More blocks than run at once on any device; then each thread does several runs.

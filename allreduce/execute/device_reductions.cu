@@ -8,21 +8,21 @@ constexpr int64 NEVER = 1LL << 62;
 template <int N> struct alignas(N == 1 ? alignof(T) : 16) Run { T at[N]; };
 template <int N> struct Width { static constexpr int value = N; };
 
-template <int N> __device__ Run<N> load(const T* from, Width<N>) { return *(const Run<N>*)from; }
-template <int N> __device__ void store(T* to, Run<N> run) { *(Run<N>*)to = run; }
+template <int N> Run<N> load(const T* from, Width<N>) { return *(const Run<N>*)from; }
+template <int N> void store(T* to, Run<N> run) { *(Run<N>*)to = run; }
 
 // How many elements precede the first boundary.
-__device__ inline int64 before(const T* array) {
+inline int64 before(const T* array) {
     uint64 past = (uint64)array % 16;
     return past % sizeof(T) ? NEVER : (16 - past) % 16 / sizeof(T);
 }
-__device__ inline int64 before(const T* a, const T* b) { return before(a) == before(b) ? before(a) : NEVER; }
-__device__ inline int64 before(const T* a, const T* b, const T* c) {
+inline int64 before(const T* a, const T* b) { return before(a) == before(b) ? before(a) : NEVER; }
+inline int64 before(const T* a, const T* b, const T* c) {
     return before(a) == before(b) ? before(b, c) : NEVER;
 }
 
 // Calls f with the first index and the width of every run.
-template <class F> __device__ void each(int64 head, int64 count, F f) {
+template <class F> void each(int64 head, int64 count, F f) {
     int64 first = (int64)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64)gridDim.x * blockDim.x;
     head = head < count ? head : count;
     int64 middle = (count - head) / RUN;
@@ -31,7 +31,7 @@ template <class F> __device__ void each(int64 head, int64 count, F f) {
     for (int64 i = head + middle * RUN + first; i < count; i += threads) f(i, Width<1>());
 }
 
-template <class F> __device__ void reduce(T* out, const T* a, const T* b, int64 count, F f) {
+template <class F> void reduce(T* out, const T* a, const T* b, int64 count, F f) {
     each(before(out, a, b), count, [=](int64 i, auto width) {
         auto x = load(a + i, width), y = load(b + i, width);
         for (int j = 0; j < width.value; j++) x.at[j] = As<T>::narrow(f(widen(x.at[j]), widen(y.at[j])));
@@ -41,13 +41,14 @@ template <class F> __device__ void reduce(T* out, const T* a, const T* b, int64 
 
 // out = also = the reduction of `size` parts, in order, finished by g and rounded once.
 template <class F, class G>
-__device__ void fuse(T* out, const T* const* parts, int64 size, int64 count, T* also, F f, G g) {
+void fuse(T* out, const T* const* parts, int64 size, int64 count, T* also, F f, G g) {
     int64 head = before(out, also ? also : out);
     for (int64 part = 0; part < size; part++) head = before(parts[part]) == head ? head : NEVER;
     each(head, count, [=](int64 i, auto width) {
         auto x = load(parts[0] + i, width);
         decltype(widen(x.at[0])) total[width.value];
         for (int j = 0; j < width.value; j++) total[j] = widen(x.at[j]);
+#pragma unroll 1
         for (int64 part = 1; part < size; part++) {
             auto y = load(parts[part] + i, width);
             for (int j = 0; j < width.value; j++) total[j] = f(total[j], widen(y.at[j]));
@@ -59,11 +60,11 @@ __device__ void fuse(T* out, const T* const* parts, int64 size, int64 count, T* 
 }
 
 struct Same {
-    template <class N> __device__ N operator()(N x) const { return x; }
+    template <class N> N operator()(N x) const { return x; }
 };
 struct Mean {
     int64 size;
-    template <class N> __device__ N operator()(N x) const { return quotient(x, size); }
+    template <class N> N operator()(N x) const { return quotient(x, size); }
 };
 
 #define REDUCTION(name, F)                                                                                            \
