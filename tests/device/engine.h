@@ -32,13 +32,19 @@ inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
+inline unsigned __brev(unsigned x) {
+    unsigned y = 0;
+    for (int bit = 0; bit < 32; bit++) y |= (x >> bit & 1) << (31 - bit);
+    return y;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 
 #define __syncthreads() wait_for_block(__LINE__)
 #define __ballot_sync(mask, truth) ballot(meet(__LINE__, mask, !!(truth)))
-#define __shfl_sync(mask, x, lane) shuffled(x, meet(__LINE__, mask, packed(x)), lane)
-#define __shfl_xor_sync(mask, x, far) shuffled(x, meet(__LINE__, mask, packed(x)), (threadIdx.x ^ (far)) & 31)
+#define __shfl_sync(mask, value, lane) shuffled(value, meet(__LINE__, mask, packed(value)), lane)
+#define __shfl_xor_sync(mask, value, far) \
+    shuffled(value, meet(__LINE__, mask, packed(value)), (threadIdx.x ^ (far)) & 31)
 
 template <class T> unsigned long long packed(T x) {
     unsigned long long bytes = 0;

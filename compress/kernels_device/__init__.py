@@ -1,0 +1,91 @@
+"""Codecs of blocks on CUDA devices: the kernels of `kernels_host`, with the same bits, and fused ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from allreduce.execute.device_kernels import launcher, name_of, source
+from allreduce.execute.elements import Kernel
+
+from ..blocks import Blockwise
+
+__all__ = ["DeviceKernels", "block_kernels"]
+
+HERE = Path(__file__).parent
+#: What `encode_block` and `decode_block` of a codec's file are told about it: the names of its `params`.
+NAMES = {
+    "linear": ("WIDTH", "STOCHASTIC", "L2"),
+}
+#: Values of a thread, and the fewest threads of a block.
+RUN, THREADS = 8, 256
+
+
+class DeviceKernels(NamedTuple):
+    """A codec for arrays on a device; addresses are those of device memory.
+
+    Attributes
+    ----------
+    encode, decode, add : Kernel
+        As of `Kernels`.
+    hop : function (out, a, message, index, count, step)
+        out = message of the sum of the values at `a` and those of another message, which is not written anywhere.
+    encode_losing : function (out, a, lost, index, count, step)
+        As encode; values at `lost` += values at `a` - what `out` decodes to.
+    hop_losing : function (out, a, message, lost, index, count, step)
+        Both.
+    """
+
+    encode: Kernel
+    decode: Kernel
+    add: Kernel
+    hop: Callable[..., None]
+    encode_losing: Callable[..., None]
+    hop_losing: Callable[..., None]
+
+
+def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
+    """The kernels of a codec of blocks for a dtype, compiled on first use.
+
+    Raises
+    ------
+    TypeError
+        A codec without kernels for the device, naming those with.
+    """
+    dtype = np.dtype(dtype)
+    text = _source(codec, dtype)
+    threads = max(THREADS, codec.strip // RUN)
+
+    def run(name: str) -> Callable[..., None]:
+        launch = launcher(text, name, threads)
+
+        def call(*arguments: int) -> None:
+            count = arguments[-1] if name in ("decode", "add") else arguments[-2]
+            if count:
+                launch(-(-count // (RUN * threads)), *arguments)
+
+        return call
+
+    encode, decode, add = run("encode"), run("decode"), run("add")
+    return DeviceKernels(
+        Kernel(0, encode),
+        Kernel(0, lambda out, a, b, count, step: decode(out, a, count)),
+        Kernel(0, lambda out, a, b, count, step: add(out, a, b, count)),
+        run("hop"),
+        run("encode_losing"),
+        run("hop_losing"),
+    )
+
+
+def _source(codec: Blockwise, dtype: np.dtype) -> str:
+    name = type(codec).__module__.rpartition(".")[2]
+    if name not in NAMES:
+        raise TypeError(f"{codec} has no kernels for a CUDA device; have {', '.join(NAMES)}")
+    numbers = {"BLOCK": codec.strip, "SEED": codec.seed, "CORRELATED": int(codec.correlated)}
+    numbers |= dict(zip(NAMES[name], codec.params))
+    top = min(float(ml_dtypes.finfo(dtype).max), float(np.finfo(np.float32).max))
+    constants = [f"typedef {name_of(dtype)} T;", f"constexpr float TOP = {top.hex()}f;"]
+    constants += [f"constexpr int {key} = {value};" for key, value in numbers.items()]
+    return source([HERE / "values.cu", HERE / f"{name}.cu", HERE / "blocks.cu"], "\n".join(constants))
