@@ -15,9 +15,17 @@ from ..blocks import Blockwise
 __all__ = ["DeviceKernels", "block_kernels"]
 
 HERE = Path(__file__).parent
-#: What `encode_block` and `decode_block` of a codec's file are told about it: the names of its `params`.
-NAMES = {
-    "linear": ("WIDTH", "STOCHASTIC", "L2"),
+def _largest(dtype: Any) -> float:
+    """The largest finite number of a dtype that is one of float32, too."""
+    return min(float(ml_dtypes.finfo(dtype).max), float(np.finfo(np.float32).max))
+
+
+#: What the C++ of a codec is told about it: types are text.
+CONSTANTS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "cast": lambda codec: {"To": name_of(np.dtype(codec.to)), "LIMIT": _largest(codec.to)},
+    "fp8": lambda codec: dict(zip(("MANTISSA", "BIAS", "TOP_EXPONENT"), codec.params)),
+    "linear": lambda codec: dict(zip(("WIDTH", "STOCHASTIC", "L2"), codec.params)),
+    "sign": lambda codec: {},
 }
 #: Values of a thread, and the fewest threads of a block.
 RUN, THREADS = 8, 256
@@ -81,11 +89,18 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
 
 def _source(codec: Blockwise, dtype: np.dtype) -> str:
     name = type(codec).__module__.rpartition(".")[2]
-    if name not in NAMES:
-        raise TypeError(f"{codec} has no kernels for a CUDA device; have {', '.join(NAMES)}")
-    numbers = {"BLOCK": codec.strip, "SEED": codec.seed, "CORRELATED": int(codec.correlated)}
-    numbers |= dict(zip(NAMES[name], codec.params))
-    top = min(float(ml_dtypes.finfo(dtype).max), float(np.finfo(np.float32).max))
-    constants = [f"typedef {name_of(dtype)} T;", f"constexpr float TOP = {top.hex()}f;"]
-    constants += [f"constexpr int {key} = {value};" for key, value in numbers.items()]
-    return source([HERE / "values.cu", HERE / f"{name}.cu", HERE / "blocks.cu"], "\n".join(constants))
+    if name not in CONSTANTS:
+        raise TypeError(f"{codec} has no kernels for a CUDA device; have {', '.join(CONSTANTS)}")
+    constants = {
+        "T": name_of(dtype), "TOP": _largest(dtype),
+        "BLOCK": codec.strip, "SEED": codec.seed, "CORRELATED": int(codec.correlated), **CONSTANTS[name](codec),
+    }  # fmt: skip
+    files = [HERE / "values.cu", HERE / f"{name}.cu", HERE / "blocks.cu"]
+    return source(files, "\n".join(map(_constant, constants, constants.values())))
+
+
+def _constant(name: str, value: Any) -> str:
+    """A constant in C++."""
+    if isinstance(value, str):
+        return f"typedef {value} {name};"
+    return f"constexpr float {name} = {value.hex()}f;" if isinstance(value, float) else f"constexpr int {name} = {value};"

@@ -76,11 +76,8 @@ void store(T* to, int own, Eight x) {
         for (int j = 0; j < own; j++) to[j] = x.at[j];
 }
 
-// The element for a decoded value: the largest finite one if it is finite, but larger.
-T rounded(float x) {
-    bool finite = magnitude(x) < INFINITE;
-    return As<T>::narrow(finite && x > TOP ? TOP : finite && x < -TOP ? -TOP : x);
-}
+// The element for a decoded value.
+T rounded(float x) { return As<T>::narrow(within(x, TOP)); }
 // x += values, each rounded first, so that to decode, then to add, is the same.
 void add_to(Eight& x, const float* values) {
     for (int j = 0; j < 8; j++) x.at[j] = As<T>::narrow(Sum()(widen(x.at[j]), widen(rounded(values[j]))));
@@ -111,20 +108,21 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
     }
 }
 
-extern "C" __global__ void encode(uint8* out, const T* a, int64 index, int64 count, uint64 stream) {
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+
+KERNEL encode(uint8* out, const T* a, int64 index, int64 count, uint64 stream) {
     encode_tile<false, false>(out, a, nullptr, nullptr, index, count, stream);
 }
-extern "C" __global__ void encode_losing(uint8* out, const T* a, T* lost, int64 index, int64 count, uint64 stream) {
+KERNEL encode_losing(uint8* out, const T* a, T* lost, int64 index, int64 count, uint64 stream) {
     encode_tile<false, true>(out, a, nullptr, lost, index, count, stream);
 }
-extern "C" __global__ void hop(uint8* out, const T* a, const uint8* message, int64 index, int64 count, uint64 stream) {
+KERNEL hop(uint8* out, const T* a, const uint8* message, int64 index, int64 count, uint64 stream) {
     encode_tile<true, false>(out, a, message, nullptr, index, count, stream);
 }
-extern "C" __global__ void hop_losing(uint8* out, const T* a, const uint8* message, T* lost, int64 index, int64 count,
-                                      uint64 stream) {
+KERNEL hop_losing(uint8* out, const T* a, const uint8* message, T* lost, int64 index, int64 count, uint64 stream) {
     encode_tile<true, true>(out, a, message, lost, index, count, stream);
 }
-extern "C" __global__ void decode(T* out, const uint8* message, int64 count) {
+KERNEL decode(T* out, const uint8* message, int64 count) {
     Tile tile(count);
     float values[8];
     Eight x;
@@ -133,7 +131,7 @@ extern "C" __global__ void decode(T* out, const uint8* message, int64 count) {
     for (int j = 0; j < 8; j++) x.at[j] = rounded(values[j]);
     store(out + tile.first, tile.me.own, x);
 }
-extern "C" __global__ void add(T* out, const T* a, const uint8* message, int64 count) {
+KERNEL add(T* out, const T* a, const uint8* message, int64 count) {
     Tile tile(count);
     float values[8];
     Eight x = load(a + tile.first, tile.me.own);

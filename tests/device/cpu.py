@@ -43,7 +43,7 @@ class Module:
     def __init__(self, source):
         _engine()
         text = subprocess.run([COMPILER, "-E", "-x", "c++", "-"], input=source, text=True, capture_output=True).stdout
-        self.names = re.findall(r"__global__ void (\w+)\(", text)
+        self.names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", text)
         launchers = "".join(f"LAUNCHER({name})\n" for name in self.names)
         self.library = _library(f'#include "engine.h"\n{text}\n{launchers}', *STRICT)
         #: Of the order in which threads run: 0 ascending, 1 descending, others at random.

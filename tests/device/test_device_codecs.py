@@ -7,13 +7,15 @@ from data import DTYPES, SOME, bits, decoded, gradients
 from memory import guarded
 
 import compress
+from allreduce.execute import reductions
 from compress import Context
 from compress.kernels_device import block_kernels
 
 pytestmark = [cpu.needs_compiler, pytest.mark.usefixtures("on_cpu", "quiet")]
 CONFIGS = [
     "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int3:rounding=correlated", "int2",
-    "terngrad", "qsgd:width=4", "qsgd:block=1024",
+    "terngrad", "qsgd:width=4", "qsgd:block=1024", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "float16", "bfloat16",
+    "sign:block=64", "sign",
 ]  # fmt: skip
 CASES = [(text, dtype) for text in CONFIGS for dtype in (DTYPES if text in SOME else DTYPES[:1])]
 EVERY = pytest.mark.parametrize("text, dtype", CASES, ids=str)
@@ -67,3 +69,27 @@ def test_messages_and_values_are_those_of_the_host(text, dtype):
         for target in (out, term):
             kernels.add.call(at(target), at(term), at(message), n, 0)
             assert np.array_equal(bits(target), bits(total))
+
+
+@EVERY
+def test_a_hop_is_decode_add_encode_and_losses_are_added_up(text, dtype):
+    codec = compress.get(text)
+    kernels, shortfall = block_kernels(codec, dtype), reductions.shortfall(dtype).call
+    for k, x in enumerate(inputs(codec, dtype)):
+        n, place = x.size, (AT.offset, x.size, AT.stream)
+        start = gradients(n, seed=1)["heavy-tailed"].astype(dtype)
+        received = codec.encode(x, at=AT)
+        term, message = guarded(start, k % 3), guarded(received, k)
+        total = codec.decode(received, start.copy(), add=True)
+        for values, plain, losing, terms in (
+            (start, kernels.encode.call, kernels.encode_losing, (at(term),)),
+            (total, kernels.hop, kernels.hop_losing, (at(term), at(message))),
+        ):
+            right = codec.encode(values, at=AT)
+            back, losses = decoded(codec, right, x), x.copy()
+            shortfall(at(losses), at(values), at(back), n, 0)
+            out, again, lost = guarded(np.zeros_like(right), k % 5), guarded(np.zeros_like(right)), guarded(x, 1)
+            plain(at(out), *terms, *place)
+            losing(at(again), *terms, at(lost), *place)
+            assert out.tobytes() == again.tobytes() == right.tobytes(), (n, k)
+            assert np.array_equal(bits(lost), bits(losses)), (n, k)
