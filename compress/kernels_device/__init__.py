@@ -11,6 +11,7 @@ from allreduce.execute.device_kernels import launcher, name_of, source
 from allreduce.execute.elements import Kernel
 
 from ..blocks import Blockwise
+from ..eden import CENTRES, EDGES
 
 __all__ = ["DeviceKernels", "block_kernels"]
 
@@ -23,8 +24,12 @@ def _largest(dtype: Any) -> float:
 #: What the C++ of a codec is told about it: types are text.
 CONSTANTS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cast": lambda codec: {"To": name_of(np.dtype(codec.to)), "LIMIT": _largest(codec.to)},
+    "eden": lambda codec: {
+        "WIDTH": codec.width, "CENTRES": CENTRES[codec.width - 1], "EDGES": EDGES[codec.width - 1]
+    },
     "fp8": lambda codec: dict(zip(("MANTISSA", "BIAS", "TOP_EXPONENT"), codec.params)),
     "linear": lambda codec: dict(zip(("WIDTH", "STOCHASTIC", "L2"), codec.params)),
+    "natural": lambda codec: {"STOCHASTIC": int(codec.random)},
     "sign": lambda codec: {},
 }
 #: Values of a thread, and the fewest threads of a block.
@@ -103,4 +108,8 @@ def _constant(name: str, value: Any) -> str:
     """A constant in C++."""
     if isinstance(value, str):
         return f"typedef {value} {name};"
-    return f"constexpr float {name} = {value.hex()}f;" if isinstance(value, float) else f"constexpr int {name} = {value};"
+    if isinstance(value, float):
+        return f"constexpr float {name} = {value.hex()}f;"
+    if isinstance(value, np.ndarray):
+        return f"constexpr float {name}[] = {{{', '.join(float(x).hex() + 'f' for x in value)}}};"
+    return f"constexpr int {name} = {value};"

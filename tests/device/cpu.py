@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -46,15 +47,15 @@ class Module:
         self.names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", text)
         launchers = "".join(f"LAUNCHER({name})\n" for name in self.names)
         self.library = _library(f'#include "engine.h"\n{text}\n{launchers}', *STRICT)
-        #: Of the order in which threads run: 0 ascending, 1 descending, others at random.
-        self.seed = 0
+        #: Of the order in which threads run: ascending, descending, at random, at random
+        self.seeds = cycle(range(4))
 
     def get_function(self, name):
         launch = self.library[f"launch_{name}"]
         launch.restype = ctypes.c_char_p
 
         def call(grid, block, args):
-            fault = launch((ctypes.c_int64 * len(args))(*args), *grid, *block, self.seed)
+            fault = launch((ctypes.c_int64 * len(args))(*args), *grid, *block, next(self.seeds))
             if fault:
                 raise KernelError(f"{name}: {fault.decode()}")
 

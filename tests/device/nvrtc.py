@@ -45,7 +45,7 @@ def compiled(source, architecture):
         With the compiler's errors or warnings.
     """
     nvrtc, program, size = library(), ctypes.c_void_p(), ctypes.c_size_t()
-    options = [f"--gpu-architecture=sm_{architecture}", "--ptxas-options=-v", *OPTIONS]
+    options = [f"--gpu-architecture=sm_{architecture}", "--ptxas-options=-v", "-diag-suppress=177", *OPTIONS]
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None) == 0
     words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     failed = nvrtc.nvrtcCompileProgram(program, len(options), words)
