@@ -13,7 +13,7 @@ from allreduce.execute.elements import Kernel
 from ..blocks import Blockwise
 from ..eden import CENTRES, EDGES
 
-__all__ = ["DeviceKernels", "block_kernels"]
+__all__ = ["DeviceKernels", "block_kernels", "source_of"]
 
 HERE = Path(__file__).parent
 def _largest(dtype: Any) -> float:
@@ -68,7 +68,7 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
         A codec without kernels for the device, naming those with.
     """
     dtype = np.dtype(dtype)
-    text = _source(codec, dtype)
+    text = source_of(codec, dtype)
     threads = max(THREADS, codec.strip // RUN)
 
     def run(name: str) -> Callable[..., None]:
@@ -92,7 +92,8 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
     )
 
 
-def _source(codec: Blockwise, dtype: np.dtype) -> str:
+def source_of(codec: Blockwise, dtype: np.dtype) -> str:
+    """The text of all kernels of a codec for a dtype."""
     name = type(codec).__module__.rpartition(".")[2]
     if name not in CONSTANTS:
         raise TypeError(f"{codec} has no kernels for a CUDA device; have {', '.join(CONSTANTS)}")

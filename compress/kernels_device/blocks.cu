@@ -108,7 +108,7 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
     }
 }
 
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 KERNEL encode(uint8* out, const T* a, int64 index, int64 count, uint64 stream) {
     encode_tile<false, false>(out, a, nullptr, nullptr, index, count, stream);

@@ -44,7 +44,7 @@ class Module:
     def __init__(self, source):
         _engine()
         text = subprocess.run([COMPILER, "-E", "-x", "c++", "-"], input=source, text=True, capture_output=True).stdout
-        self.names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", text)
+        self.names = re.findall(r"__global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(", text)
         launchers = "".join(f"LAUNCHER({name})\n" for name in self.names)
         self.library = _library(f'#include "engine.h"\n{text}\n{launchers}', *STRICT)
         #: Of the order in which threads run: ascending, descending, at random, at random

@@ -1,7 +1,4 @@
-"""Kernels compiled for real GPUs, without one: by NVRTC, from the wheel nvidia-cuda-nvrtc-cu12.
-
-    python tests/device/nvrtc.py        prints what every kernel needs on every architecture
-"""
+"""Kernels compiled for real GPUs, without one: by NVRTC, from the wheel nvidia-cuda-nvrtc-cu12."""
 
 import ctypes
 import importlib.util
@@ -12,18 +9,18 @@ from typing import NamedTuple
 
 from allreduce.execute.device_kernels import OPTIONS
 
-#: Volta, Ampere, Hopper, Blackwell; CUDA 13 has dropped the first.
-ARCHITECTURES = (70, 80, 90, 100)
-
 
 class Needs(NamedTuple):
-    """What a kernel needs: registers a thread, shared memory a block, and memory a thread where registers ran out."""
+    """What a kernel needs: registers a thread, bytes of shared memory a block, and of a thread's own memory."""
 
     kernel: str
     registers: int
     shared: int
     stack: int
     spilled: int
+
+    def __str__(self):
+        return f"{self.kernel:14} {self.registers:3} registers, {self.shared:5} bytes shared"
 
 
 @cache
