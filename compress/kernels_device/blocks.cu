@@ -58,31 +58,6 @@ void write_box(uint8* to, int bytes) {
         [=](int i, int k) { *(Unit*)(to + k) = *(const Unit*)(box + i); });
 }
 
-// --- values ----------------------------------------------------------------------------------------
-
-struct alignas(16) Eight { T at[8]; };
-
-// Eight values; zeros where there are none.
-Eight load(const T* from, int own) {
-    if (own == 8 && (uint64)from % 16 == 0) return *(const Eight*)from;
-    Eight x;
-    for (int j = 0; j < 8; j++) x.at[j] = j < own ? from[j] : As<T>::narrow(0);
-    return x;
-}
-void store(T* to, int own, Eight x) {
-    if (own == 8 && (uint64)to % 16 == 0)
-        *(Eight*)to = x;
-    else
-        for (int j = 0; j < own; j++) to[j] = x.at[j];
-}
-
-// The element for a decoded value.
-T rounded(float x) { return As<T>::narrow(within(x, TOP)); }
-// x += values, each rounded first, so that to decode, then to add, is the same.
-void add_to(Eight& x, const float* values) {
-    for (int j = 0; j < 8; j++) x.at[j] = As<T>::narrow(Sum()(widen(x.at[j]), widen(rounded(values[j]))));
-}
-
 // out = the message of the values at a, or of the sum of them and of what another message decodes to; what is lost of
 // them is added to `lost`.
 template <bool ADD, bool LOSS>
@@ -93,7 +68,7 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
     if (ADD) {
         read_box(message + tile.before, tile.bytes);
         decode_block(tile.record_of(message), tile.me, values);
-        add_to(x, values);
+        for (int j = 0; j < 8; j++) x.at[j] = plus(x.at[j], values[j]);
         __syncthreads();
     }
     for (int j = 0; j < 8; j++) values[j] = j < tile.me.own ? (float)widen(x.at[j]) : 0;
@@ -137,6 +112,6 @@ KERNEL add(T* out, const T* a, const uint8* message, int64 count) {
     Eight x = load(a + tile.first, tile.me.own);
     read_box(message + tile.before, tile.bytes);
     decode_block(tile.record_of(message), tile.me, values);
-    add_to(x, values);
+    for (int j = 0; j < 8; j++) x.at[j] = plus(x.at[j], values[j]);
     store(out + tile.first, tile.me.own, x);
 }

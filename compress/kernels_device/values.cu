@@ -6,8 +6,8 @@
 constexpr int TEAM = BLOCK / 8, THREADS = TEAM > 256 ? TEAM : 256, TEAMS = THREADS / TEAM;
 constexpr bool ONE_WARP = TEAM <= 32;
 
-// Bits of a float from which on it is no number, and of the smallest that is not denormal.
-constexpr uint32 INFINITE = 0x7F800000, SMALLEST = 0x00800000, NAN_SCALE = 0xFFFF;
+// Bits of the smallest float that is not denormal.
+constexpr uint32 SMALLEST = 0x00800000, NAN_SCALE = 0xFFFF;
 constexpr float LARGEST = 0x1.fffffep127f;
 
 struct Member {
@@ -18,14 +18,6 @@ struct Member {
 
 // For teams of several warps.
 __shared__ float room[ONE_WARP ? 1 : 8 * THREADS];
-
-uint32 magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFF; }
-
-// The value, or the largest finite one of a type if it is finite, too, but larger.
-float within(float x, float top) {
-    bool finite = magnitude(x) < INFINITE;
-    return finite && x > top ? top : finite && x < -top ? -top : x;
-}
 
 // The nearest whole number, ties to even, modulo 2**22.
 uint32 nearest(float x) { return __float_as_uint(x + 0x1.8p23f); }

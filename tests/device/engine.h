@@ -43,6 +43,8 @@ inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 #define __syncthreads() wait_for_block(__LINE__)
 #define __ballot_sync(mask, truth) ballot(meet(__LINE__, mask, !!(truth)))
 #define __shfl_sync(mask, value, lane) shuffled(value, meet(__LINE__, mask, packed(value)), lane)
+#define __shfl_up_sync(mask, value, far) \
+    shuffled(value, meet(__LINE__, mask, packed(value)), threadIdx.x % 32 < (far) ? threadIdx.x % 32 : threadIdx.x % 32 - (far))
 #define __shfl_xor_sync(mask, value, far) \
     shuffled(value, meet(__LINE__, mask, packed(value)), (threadIdx.x ^ (far)) & 31)
 

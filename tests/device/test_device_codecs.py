@@ -9,7 +9,7 @@ from memory import guarded
 import compress
 from allreduce.execute import reductions
 from compress import Context
-from compress.kernels_device import block_kernels
+from compress.kernels_device.blocks import block_kernels
 
 pytestmark = [cpu.needs_compiler, pytest.mark.usefixtures("on_cpu", "quiet")]
 CONFIGS = [

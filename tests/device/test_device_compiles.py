@@ -10,7 +10,7 @@ from test_reductions import HALF
 
 import compress
 from allreduce.execute import device_reductions
-from compress import kernels_device
+from compress.kernels_device import blocks, selection
 
 #: Volta, Ampere, Hopper, Blackwell; CUDA 13 has dropped the first.
 ARCHITECTURES = (70, 80, 90, 100)
@@ -23,8 +23,9 @@ CODECS = ["int8", "terngrad", "qsgd:block=8192", "fp8", "float16", "sign", "natu
 SOURCES = {
     **{f"reductions of {dtype}": device_reductions.source_of(dtype) for dtype in REDUCTIONS},
     "cast to float16": device_reductions.source_of_cast(HALF[0], F),
-    **{text: kernels_device.source_of(compress.get(text), F) for text in CODECS},
-    "int4 of bfloat16": kernels_device.source_of(compress.get("int4"), HALF[1]),
+    **{text: blocks.source_of(compress.get(text), F) for text in CODECS},
+    "selection": selection.source_of(F),
+    "int4 of bfloat16": blocks.source_of(compress.get("int4"), HALF[1]),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import compress
 from allreduce.execute import device_kernels
 from allreduce.execute.device_reductions import reduction
-from compress.kernels_device import block_kernels
+from compress.kernels_device.blocks import block_kernels
 
 F = np.dtype(np.float32)
 
