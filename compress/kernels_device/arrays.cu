@@ -24,7 +24,28 @@ void store(T* to, int own, Eight x) {
     if (own == 8 && (uint64)to % 16 == 0)
         *(Eight*)to = x;
     else
-        for (int j = 0; j < own; j++) to[j] = x.at[j];
+        for (int j = 0; j < 8; j++)  // with fixed ends, or the values would be in memory and not in registers
+            if (j < own) to[j] = x.at[j];
+}
+
+// The same by all threads of a warp. Memory is written in runs of 32 bytes: where a thread has just as many, neighbours
+// swap halves, so that both write one half of a run, then of the other.
+template <class E, class X> void store_together(E* to, int own, X& x) {
+    if constexpr (sizeof(E) == 4) {
+        struct alignas(16) Four { E at[4]; } first, second;
+        bool odd = threadIdx.x % 2, whole = own + __shfl_xor_sync(~0u, own, 1) == 16 && (uint64)to % 16 == 0;
+        for (int j = 0; j < 4; j++) {
+            E theirs = __shfl_xor_sync(~0u, odd ? x.at[j] : x.at[j + 4], 1);
+            first.at[j] = odd ? theirs : x.at[j];
+            second.at[j] = odd ? x.at[j + 4] : theirs;
+        }
+        if (whole) {
+            *(Four*)(odd ? to - 4 : to) = first;
+            *(Four*)(odd ? to + 4 : to + 8) = second;
+            return;
+        }
+    }
+    store(to, own, x);
 }
 
 // The element for a decoded value.

@@ -71,7 +71,7 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
         for (int j = 0; j < 8; j++) x.at[j] = plus(x.at[j], values[j]);
         __syncthreads();
     }
-    for (int j = 0; j < 8; j++) values[j] = j < tile.me.own ? (float)widen(x.at[j]) : 0;
+    for (int j = 0; j < 8; j++) values[j] = !ADD || j < tile.me.own ? (float)widen(x.at[j]) : 0;
     encode_block(values, tile.me, noise_key(stream, index + tile.block), tile.record_of(out));
     write_box(out + tile.before, tile.bytes);
     if (LOSS) {
@@ -79,7 +79,7 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
         Eight y = load(lost + tile.first, tile.me.own);
         for (int j = 0; j < 8; j++)
             y.at[j] = As<T>::narrow(widen(y.at[j]) + (widen(x.at[j]) - widen(rounded(values[j]))));
-        store(lost + tile.first, tile.me.own, y);
+        store_together(lost + tile.first, tile.me.own, y);
     }
 }
 
@@ -104,14 +104,14 @@ KERNEL decode(T* out, const uint8* message, int64 count) {
     read_box(message + tile.before, tile.bytes);
     decode_block(tile.record_of(message), tile.me, values);
     for (int j = 0; j < 8; j++) x.at[j] = rounded(values[j]);
-    store(out + tile.first, tile.me.own, x);
+    store_together(out + tile.first, tile.me.own, x);
 }
 KERNEL add(T* out, const T* a, const uint8* message, int64 count) {
     Tile tile(count);
     float values[8];
-    Eight x = load(a + tile.first, tile.me.own);
+    Eight x = load(a + tile.first, tile.me.own), y;
     read_box(message + tile.before, tile.bytes);
     decode_block(tile.record_of(message), tile.me, values);
-    for (int j = 0; j < 8; j++) x.at[j] = plus(x.at[j], values[j]);
-    store(out + tile.first, tile.me.own, x);
+    for (int j = 0; j < 8; j++) y.at[j] = plus(x.at[j], values[j]);
+    store_together(out + tile.first, tile.me.own, y);
 }

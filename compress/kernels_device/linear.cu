@@ -14,7 +14,7 @@ void encode_block(const float* x, Member me, uint64 key, uint8* out) {
     uint32 codes[8];
     for (int j = 0; j < 8; j++) {
         int q = nearest(x[j] * inverse + (STOCHASTIC ? noise(key, 8 * me.place + j) : 0)) - nearest(0);
-        q = q < -LEVELS ? -LEVELS : q > LEVELS ? LEVELS : q;
+        if (STOCHASTIC) q = q < -LEVELS ? -LEVELS : q > LEVELS ? LEVELS : q;
         codes[j] = codable ? q + LEVELS : LEVELS;
     }
     if (me.own && me.place == 0) put_bytes<2>(out, bits);

