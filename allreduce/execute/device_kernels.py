@@ -76,8 +76,12 @@ def module(text: str) -> Any:
 def launcher(text: str, name: str, threads: int = THREADS) -> Callable[..., None]:
     """A function (blocks, *arguments) that runs a kernel with so many threads a block; arguments are plain integers."""
 
+    @cache
+    def function() -> Any:
+        return module(text).get_function(name)
+
     def launch(blocks: int, *arguments: int) -> None:
-        module(text).get_function(name)((blocks,), (threads,), arguments)
+        function()((blocks,), (threads,), arguments)
 
     return launch
 

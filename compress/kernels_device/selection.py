@@ -1,7 +1,7 @@
 """How a device finds the values of largest magnitude, and sends them."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Selection:
     def __init__(self, dtype: np.dtype, a: int, count: int, scratch: int) -> None:
         self.a, self.count, self.scratch = a, count, scratch
         self.blocks = min(-(-count // TILE), MOST_BLOCKS)
-        self.run = partial(_launch, source_of(dtype))
+        self.run = launches(dtype)
 
     def largest(self, k: int, stride: int = 1) -> None:
         """Look for the least of the k largest magnitudes, of every stride-th value."""
@@ -73,18 +73,21 @@ class Selection:
         self.run("gather", self.blocks, self.scratch, self.a, self.count, out, taken, int(self.count >= WIDE))
 
 
+@cache
 def source_of(dtype: np.dtype) -> str:
     """The text of all kernels of a dtype."""
     return text_of(("arrays", "selection"), dtype, {})
 
 
-def _launch(text: str, name: str, blocks: int, *arguments: int) -> None:
-    launcher(text, name, THREADS)(blocks, *arguments)
+def launches(dtype: np.dtype) -> Callable[..., None]:
+    """A function (kernel, blocks, *arguments)."""
+    text = source_of(dtype)
+    return lambda name, *arguments: launcher(text, name, THREADS)(*arguments)
 
 
 def spread(dtype: np.dtype, out: int, a: int, message: int, taken: int, count: int) -> None:
     """out = the values at a, or zeros if that is 0, plus those of a message."""
-    run = partial(_launch, source_of(dtype))
+    run = launches(dtype)
     if count and out != a:
         run("start", min(-(-count // TILE), MOST_BLOCKS), out, a, count)
     if taken:

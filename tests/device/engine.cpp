@@ -81,30 +81,46 @@ bool release(unsigned first, unsigned last, bool of_warp) {
     return true;
 }
 
+// Runs the threads of a warp until they wait; whether one could.
+bool run_warp(const unsigned* threads) {
+    bool moved = false;
+    for (unsigned k = 0; k < WARP; k++) {
+        const Fiber& f = fibers[threads[k]];
+        if (f.done || f.line) continue;
+        resume(threads[k]);
+        moved = true;
+    }
+    unsigned first = threads[0] / WARP * WARP;
+    return release(first, first + WARP, true) || moved;
+}
+
+// One warp runs ahead as far as it can, then another.
 void run_block(unsigned seed, std::mt19937& random) {
-    unsigned threads = blockDim.x, left = threads;
-    unsigned order[MOST_THREADS];
+    unsigned threads = blockDim.x, warps = threads / WARP;
+    unsigned order[MOST_THREADS], warp_order[MOST_THREADS / WARP];
     for (unsigned i = 0; i < threads; i++) {
-        order[i] = seed == 1 ? threads - 1 - i : i;
+        order[i] = seed == 1 ? i ^ (WARP - 1) : i;
         Fiber& f = fibers[i];
         f.begun = f.done = false, f.line = 0, f.turn = 0;
         getcontext(&f.start);
         f.start.uc_stack.ss_sp = stacks + i * STACK, f.start.uc_stack.ss_size = STACK;
         makecontext(&f.start, begin, 0);
     }
-    while (left && !message[0]) {
-        if (seed > 1) std::shuffle(order, order + threads, random);
+    for (unsigned w = 0; w < warps; w++) warp_order[w] = seed == 1 ? warps - 1 - w : w;
+    auto finished = [=] { return std::all_of(fibers, fibers + threads, [](const Fiber& f) { return f.done; }); };
+    while (!message[0]) {
         bool moved = false;
-        for (unsigned k = 0; k < threads; k++) {
-            Fiber& f = fibers[order[k]];
-            if (f.done || f.line) continue;
-            resume(order[k]);
-            moved = true, left -= f.done;
+        for (unsigned w = 0; w < warps && !moved; w++) {
+            unsigned* lanes = order + warp_order[w] * WARP;
+            if (seed > 1) std::shuffle(lanes, lanes + WARP, random);
+            moved = run_warp(lanes);
         }
-        for (unsigned i = 0; i < threads; i += WARP) moved |= release(i, i + WARP, true);
-        if (left) moved |= release(0, threads, false);
-        if (!moved) fail("a barrier that not all threads reach", std::max_element(fibers, fibers + threads,
-            [](const Fiber& a, const Fiber& b) { return a.line < b.line; })->line);
+        if (seed > 1) std::shuffle(warp_order, warp_order + warps, random);
+        if (moved || release(0, threads, false)) continue;
+        if (finished()) return;
+        const Fiber* last = std::max_element(fibers, fibers + threads,
+                                             [](const Fiber& a, const Fiber& b) { return a.line < b.line; });
+        fail("a barrier that not all threads reach", last->line);
     }
 }
 
