@@ -13,6 +13,7 @@ from ..eden import CENTRES, EDGES
 from .text import largest, text_of
 
 __all__ = ["DeviceKernels", "block_kernels", "source_of"]
+
 #: What the C++ of a codec is told about it: types are text.
 CONSTANTS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cast": lambda codec: {"To": name_of(np.dtype(codec.to)), "LIMIT": largest(codec.to)},
@@ -63,24 +64,23 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
     text = source_of(codec, dtype)
     threads = max(THREADS, codec.strip // RUN)
 
-    def run(name: str) -> Callable[..., None]:
+    def run(name: str, of_count: int) -> Callable[..., None]:
         launch = launcher(text, name, threads)
 
         def call(*arguments: int) -> None:
-            count = arguments[-1] if name in ("decode", "add") else arguments[-2]
-            if count:
-                launch(-(-count // (RUN * threads)), *arguments)
+            if arguments[of_count]:
+                launch(-(-arguments[of_count] // (RUN * threads)), *arguments)
 
         return call
 
-    encode, decode, add = run("encode"), run("decode"), run("add")
+    decode, add = run("decode", -1), run("add", -1)
     return DeviceKernels(
-        Kernel(0, encode),
+        Kernel(0, run("encode", -2)),
         Kernel(0, lambda out, a, b, count, step: decode(out, a, count)),
         Kernel(0, lambda out, a, b, count, step: add(out, a, b, count)),
-        run("hop"),
-        run("encode_losing"),
-        run("hop_losing"),
+        run("hop", -2),
+        run("encode_losing", -2),
+        run("hop_losing", -2),
     )
 
 

@@ -124,11 +124,17 @@ float noise(uint64 key, int i) { return ((float)(int)(random32(key, i) >> 16) - 
 // --- bytes -----------------------------------------------------------------------------------------
 
 template <int N> void put_bytes(uint8* to, uint64 word) {
-    for (int b = 0; b < N; b++) to[b] = (uint8)(word >> 8 * b);
+    if (N % 2 == 0 && (uint64)to % 2 == 0)
+        for (int b = 0; b < N; b += 2) *(uint16*)(to + b) = (uint16)(word >> 8 * b);
+    else
+        for (int b = 0; b < N; b++) to[b] = (uint8)(word >> 8 * b);
 }
 template <int N> uint64 get_bytes(const uint8* from) {
     uint64 word = 0;
-    for (int b = 0; b < N; b++) word |= (uint64)from[b] << 8 * b;
+    if (N % 2 == 0 && (uint64)from % 2 == 0)
+        for (int b = 0; b < N; b += 2) word |= (uint64)*(const uint16*)(from + b) << 8 * b;
+    else
+        for (int b = 0; b < N; b++) word |= (uint64)from[b] << 8 * b;
     return word;
 }
 
