@@ -25,10 +25,9 @@ inline int64 before(const T* a, const T* b, const T* c) {
 template <class F> void each(int64 head, int64 count, F f) {
     int64 first = (int64)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64)gridDim.x * blockDim.x;
     head = head < count ? head : count;
-    int64 middle = (count - head) / RUN;
-    for (int64 i = first; i < head; i += threads) f(i, Width<1>());
-    for (int64 k = first; k < middle; k += threads) f(head + k * RUN, Width<RUN>());
-    for (int64 i = head + middle * RUN + first; i < count; i += threads) f(i, Width<1>());
+    int64 middle = (count - head) / RUN * RUN;
+    for (int64 i = first * RUN; i < middle; i += threads * RUN) f(head + i, Width<RUN>());
+    for (int64 i = first; i < count - middle; i += threads) f(i < head ? i : i + middle, Width<1>());
 }
 
 template <class F> void reduce(T* out, const T* a, const T* b, int64 count, F f) {
