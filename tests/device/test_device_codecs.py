@@ -39,7 +39,7 @@ def inputs(codec, dtype):
     """Arrays of every kind in turn, at every size, and two that hold no numbers."""
     for k, n in enumerate(sizes(codec)):
         kinds = gradients(n, seed=n)
-        for x in list(kinds.values())[k % 3 :: 3]:
+        for x in list(kinds.values())[k % 4 :: 4]:
             yield x.astype(dtype)
     for odd in (np.nan, np.inf):
         x = gradients(n)["gaussian"].astype(dtype)
@@ -76,7 +76,7 @@ def test_messages_and_values_are_those_of_the_host(text, dtype):
 def test_a_hop_is_decode_add_encode_and_losses_are_added_up(text, dtype):
     codec = compress.get(text)
     kernels, shortfall = block_kernels(codec, dtype), reductions.shortfall(dtype).call
-    for k, x in enumerate(inputs(codec, dtype)):
+    for k, x in enumerate(list(inputs(codec, dtype))[::2]):
         n, place = x.size, (AT.offset, x.size, AT.stream)
         start = gradients(n, seed=1)["heavy-tailed"].astype(dtype)
         received = codec.encode(x, at=AT)

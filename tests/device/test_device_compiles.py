@@ -21,14 +21,14 @@ F, D = np.dtype(np.float32), np.dtype(np.float64)
 REDUCTIONS = [np.dtype(np.int8), F, *HALF, np.dtype(np.complex64)]
 #: Every codec, every type of values.
 CODECS = {
-    "int8": F, "terngrad": D, "qsgd:block=8192": F, "int4": HALF[1], "fp8": HALF[0], "float16": F, "sign": HALF[1],
+    "int8": F, "qsgd:block=8192": F, "int4": HALF[1], "fp8": HALF[0], "float16": F, "sign": HALF[1],
     "natural": D, "eden:block=8192": F,
 }  # fmt: skip
 SOURCES = {
     **{f"reductions of {dtype}": device_reductions.source_of(dtype) for dtype in REDUCTIONS},
     "cast to float16": device_reductions.source_of_cast(HALF[0], F),
     **{f"{text} of {dtype}": blocks.source_of(compress.get(text), dtype) for text, dtype in CODECS.items()},
-    **{f"selection of {dtype}": selection.source_of(dtype) for dtype in (F, D, HALF[0])},
+    **{f"selection of {dtype}": selection.source_of(dtype) for dtype in (F, HALF[0])},
 }
 
 
