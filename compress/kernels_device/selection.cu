@@ -46,8 +46,10 @@ struct Keys {
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 KERNEL begin(Search* search, uint64 prefix, uint64 wanted) {
-    search->prefix = prefix;
-    search->wanted = wanted;
+    if (threadIdx.x == 0) {
+        search->prefix = prefix;
+        search->wanted = wanted;
+    }
     for (int i = threadIdx.x; i < BINS; i += THREADS) search->table[i] = 0;
 }
 
