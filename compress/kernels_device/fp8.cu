@@ -9,7 +9,7 @@ constexpr int record(int n) { return 1 + n; }
 float power(int exponent) { return __uint_as_float((uint32)(exponent + 127) << 23); }
 
 uint32 code_of(float x, float inverse) {
-    float limit = __uint_as_float(0x7F000000 - (1 << 23 >> MANTISSA) + 0x800000);  // the next number decodes to infinity
+    float limit = __uint_as_float(0x7F800000 - (1 << 23 >> MANTISSA));  // the next number decodes to infinity
     float size = __uint_as_float(magnitude(x));
     size = (size < limit ? size : limit) * inverse;
     uint32 bits = __float_as_uint(size);

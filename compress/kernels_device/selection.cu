@@ -1,5 +1,5 @@
-// The values of largest magnitude and where they are, as selection.py and sparse.py find them: by their digits, from the
-// highest, then in the order of the array, so that of equal ones the first are taken.
+// The values of largest magnitude and where they are, as selection.py and sparse.py find them: by their digits, from
+// the highest, then in the order of the array, so that of equal ones the first are taken.
 //
 // Every block of threads works on a stretch of the array, tile by tile. What blocks tell each other is in a Search.
 
@@ -53,7 +53,7 @@ KERNEL begin(Search* search, uint64 prefix, uint64 wanted) {
     for (int i = threadIdx.x; i < BINS; i += THREADS) search->table[i] = 0;
 }
 
-// Counts the next digits, of so many bits, of magnitudes that begin with those that are known; of every stride-th value.
+// Counts the next digits, of so many bits, of magnitudes that begin with the known ones; of every stride-th value.
 KERNEL tally(Search* search, const T* a, int64 count, int64 stride, int64 shift, int64 width) {
     __shared__ uint32 bins[4][BINS];  // four, for neighbours often have the same digit
     for (int i = threadIdx.x; i < 4 * BINS; i += THREADS) bins[i / BINS][i % BINS] = 0;

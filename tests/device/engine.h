@@ -4,8 +4,6 @@
 #include <cstring>
 
 #define __global__
-#define __device__
-#define __forceinline__ inline
 #define __launch_bounds__(...)
 // in one place, so that it can be filled with 0xFF before each block
 #define __shared__ static __attribute__((section("shared_memory")))
@@ -15,8 +13,8 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 extern uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 using Kernel = void (*)(const unsigned long long* arguments);
-extern "C" const char* launch(Kernel, const unsigned long long* arguments, unsigned blocks, unsigned threads, unsigned seed,
-                              char* shared, char* shared_end);
+extern "C" const char* launch(Kernel, const unsigned long long* arguments, unsigned blocks, unsigned threads,
+                              unsigned seed, char* shared, char* shared_end);
 
 void wait_for_block(int line);
 // Brings eight bytes, waits until the 32 threads of the warp have, and returns what they brought.
@@ -44,7 +42,7 @@ inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 #define __ballot_sync(mask, truth) ballot(meet(__LINE__, mask, !!(truth)))
 #define __shfl_sync(mask, value, lane) shuffled(value, meet(__LINE__, mask, packed(value)), lane)
 #define __shfl_up_sync(mask, value, far) \
-    shuffled(value, meet(__LINE__, mask, packed(value)), threadIdx.x % 32 < (far) ? threadIdx.x % 32 : threadIdx.x % 32 - (far))
+    shuffled(value, meet(__LINE__, mask, packed(value)), threadIdx.x % 32 - (threadIdx.x % 32 < (far) ? 0 : (far)))
 #define __shfl_xor_sync(mask, value, far) \
     shuffled(value, meet(__LINE__, mask, packed(value)), (threadIdx.x ^ (far)) & 31)
 
