@@ -89,7 +89,7 @@ def encode_block(params: Any, x: Any, n: int, out: int, key: Any, codes: Any, wo
     for i in range(n, size):
         work[i] = products[i] = np.float32(0)
     for i in range(n):
-        work[i] = flipped(x[i] / unit, key, i)
+        work[i] = flipped(x[i] / unit, key, i) if finite else np.float32(0)  # NaNs have signs that depend on where
         products[i] = work[i] * work[i]
     norm = np.sqrt(tree_sum(products, size))
     hadamard(work, products, size)

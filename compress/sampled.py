@@ -1,5 +1,6 @@
 """The largest values, nearly."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -64,27 +65,46 @@ class Sampled(Sparse):
         return np.where(x > least, 0, x)
 
     def choose(self, x: np.ndarray) -> np.ndarray:
-        wished, most, least = kept(self.ratio, x.size), self.most(x.size), np.uint32(1)
-        found = count(x, least, most)
-        if found > most:
-            least, found = self._threshold(x), 0
-            for _ in range(TRIES):
-                found = count(x, least, most)
-                if found >= FEWEST * wished:
-                    break
-                least = (least.view(np.float32) * np.float32(0.8)).view(np.uint32)
-            if not FEWEST * wished <= found <= most:
-                return _exact(x, wished).astype(index_of(x.size))
+        most = self.most(x.size)
+        cut = self.cut(x.size, lambda least: count(x, least, most), lambda apart, k: _largest(x[::apart], k))
+        if cut is None:
+            return _exact(x, kept(self.ratio, x.size)).astype(index_of(x.size))
+        least, found = cut
         chosen = np.empty(found + 1, index_of(x.size))
         collect(x, least, chosen)
         return chosen[:-1]
 
-    def _threshold(self, x: np.ndarray) -> np.uint32:
-        """A magnitude that about as many reach as are wished, as bits; from values an odd number apart."""
-        apart = int(x.size * self.ratio / ENOUGH) | 1
-        sample = x[::apart].view(np.uint32) & np.uint32(0x7FFFFFFF)
-        place = sample.size - kept(self.ratio, sample.size)
-        return max(np.partition(sample, place)[place], np.uint32(1))
+    def cut(
+        self, n: int, count: Callable[[np.uint32], int], largest: Callable[[int, int], np.uint32]
+    ) -> tuple[np.uint32, int] | None:
+        """The least magnitude that is sent, as bits, and how many are; None for the exact choice.
+
+        Parameters
+        ----------
+        n : int
+        count : function of a magnitude
+            How many of the n values have at least this one; or more than `most`, where more have.
+        largest : function of (apart, k)
+            The k-th largest magnitude of values so far apart.
+        """
+        wished, most, least = kept(self.ratio, n), self.most(n), np.uint32(1)
+        found = count(least)
+        if found <= most:
+            return least, found
+        apart = int(n * self.ratio / ENOUGH) | 1
+        least = max(largest(apart, kept(self.ratio, -(-n // apart))), least)
+        for _ in range(TRIES):
+            found = count(least)
+            if found >= FEWEST * wished:
+                break
+            least = (least.view(np.float32) * np.float32(0.8)).view(np.uint32)
+        return (least, found) if FEWEST * wished <= found <= most else None
+
+
+def _largest(x: np.ndarray, k: int) -> np.uint32:
+    """The k-th largest magnitude, as bits."""
+    sizes = x.view(np.uint32) & np.uint32(0x7FFFFFFF)
+    return np.partition(sizes, x.size - k)[x.size - k]
 
 
 @keep

@@ -1,0 +1,55 @@
+// Elements of a type T as values, as arrays.py has them: read and written eight at a time.
+
+// Bits of a float from which on it is no number.
+constexpr uint32 INFINITE = 0x7F800000;
+
+struct alignas(16) Eight { T at[8]; };
+
+uint32 magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFF; }
+
+// The value, or the largest finite one of a type if it is finite, too, but larger.
+float within(float x, float top) {
+    bool finite = magnitude(x) < INFINITE;
+    return finite && x > top ? top : finite && x < -top ? -top : x;
+}
+
+// Eight values; zeros where there are none.
+Eight load(const T* from, int own) {
+    if (own == 8 && (uint64)from % 16 == 0) return *(const Eight*)from;
+    Eight x;
+    for (int j = 0; j < 8; j++) x.at[j] = j < own ? from[j] : As<T>::narrow(0);
+    return x;
+}
+void store(T* to, int own, Eight x) {
+    if (own == 8 && (uint64)to % 16 == 0)
+        *(Eight*)to = x;
+    else
+        for (int j = 0; j < 8; j++)  // with fixed ends, or the values would be in memory and not in registers
+            if (j < own) to[j] = x.at[j];
+}
+
+// The same by all threads of a warp. Memory is written in runs of 32 bytes: where a thread has just as many, neighbours
+// swap halves, so that both write one half of a run, then of the other.
+template <class E, class X> void store_together(E* to, int own, X& x) {
+    if constexpr (sizeof(E) == 4) {
+        struct alignas(16) Four { E at[4]; } first, second;
+        bool odd = threadIdx.x % 2, whole = own + __shfl_xor_sync(~0u, own, 1) == 16 && (uint64)to % 16 == 0;
+        for (int j = 0; j < 4; j++) {
+            E theirs = __shfl_xor_sync(~0u, odd ? x.at[j] : x.at[j + 4], 1);
+            first.at[j] = odd ? theirs : x.at[j];
+            second.at[j] = odd ? x.at[j + 4] : theirs;
+        }
+        if (whole) {
+            *(Four*)(odd ? to - 4 : to) = first;
+            *(Four*)(odd ? to + 4 : to + 8) = second;
+            return;
+        }
+    }
+    store(to, own, x);
+}
+
+// The element for a decoded value.
+T rounded(float x) { return As<T>::narrow(within(x, TOP)); }
+
+// The element plus a decoded value, which is rounded first, so that to decode, then to add, is the same.
+T plus(T x, float value) { return As<T>::narrow(Sum()(widen(x), widen(rounded(value)))); }

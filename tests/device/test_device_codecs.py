@@ -1,0 +1,97 @@
+"""The kernels of codecs for a GPU, run on the CPU, against those of the host: the same messages, the same bits back."""
+
+import cpu
+import numpy as np
+import pytest
+from data import DTYPES, SOME, bits, decoded, gradients
+from memory import guarded
+
+import compress
+from compress import Context
+from compress.kernels_device.blocks import block_kernels
+
+pytestmark = [cpu.needs_compiler, pytest.mark.usefixtures("on_cpu", "quiet")]
+CONFIGS = [
+    "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int3:rounding=correlated", "int2",
+    "terngrad", "qsgd:width=4", "qsgd:block=1024", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "float16", "bfloat16",
+    "sign:block=64", "sign", "natural",
+    "eden:block=64", "eden:width=1,block=256", "eden:width=3,block=2048",
+]  # fmt: skip
+CASES = [(text, dtype) for text in CONFIGS for dtype in (DTYPES if text in SOME else DTYPES[:1])]
+EVERY = pytest.mark.parametrize("text, dtype", CASES, ids=str)
+AT = Context(step=5, offset=2**32 - 2**20, rank=3, size=4)
+
+
+@pytest.fixture
+def quiet():
+    with np.errstate(all="ignore"):
+        yield
+
+
+def sizes(codec):
+    """Around the ends of a thread's run, of a block, and of a tile."""
+    block, tile = codec.strip, max(2048, codec.strip)
+    return sorted({0, 1, 7, 8, 9, block - 1, block, block + 1, tile - 1, tile, tile + 1, tile + block + 9})
+
+
+def inputs(codec, dtype):
+    """Arrays of every kind in turn, at every size, and two that hold no numbers."""
+    for k, n in enumerate(sizes(codec)):
+        kinds = gradients(n, seed=n)
+        for x in list(kinds.values())[k % 4 :: 4]:
+            yield x.astype(dtype)
+    for odd in (np.nan, np.inf):
+        x = gradients(n)["gaussian"].astype(dtype)
+        x[n // 2] = odd
+        yield x
+
+
+def at(array):
+    return array.ctypes.data
+
+
+@EVERY
+def test_messages_and_values_are_those_of_the_host(text, dtype):
+    codec = compress.get(text)
+    kernels = block_kernels(codec, dtype)
+    for k, x in enumerate(inputs(codec, dtype)):
+        n, shift = x.size, k % 16
+        right = codec.encode(x, at=AT)
+        source, message = guarded(x, shift % 3), guarded(np.zeros_like(right), shift)
+        kernels.encode.call(at(message), at(source), AT.offset, n, AT.stream)
+        assert message.tobytes() == right.tobytes(), (n, k)
+        back = guarded(np.zeros_like(x), shift % 2)
+        kernels.decode.call(at(back), at(message), 0, n, 0)
+        assert np.array_equal(bits(back), bits(decoded(codec, right, x)))
+        start = gradients(n, seed=1)["gaussian"].astype(dtype)
+        total = codec.decode(right, start.copy(), add=True)
+        out, term = guarded(np.zeros_like(x)), guarded(start)
+        for target in (out, term):
+            kernels.add.call(at(target), at(term), at(message), n, 0)
+            assert np.array_equal(bits(target), bits(total))
+
+
+@EVERY
+def test_a_hop_is_decode_add_encode_and_losses_are_added_up(text, dtype):
+    codec = compress.get(text)
+    kernels = block_kernels(codec, dtype)
+    for k, x in enumerate(list(inputs(codec, dtype))[::2]):
+        n, place = x.size, (AT.offset, x.size, AT.stream)
+        start = gradients(n, seed=1)["heavy-tailed"].astype(dtype)
+        received = codec.encode(x, at=AT)
+        term, message = guarded(start, k % 3), guarded(received, k)
+        total = codec.decode(received, start.copy(), add=True)
+        for values, plain, losing, terms in (
+            (start, kernels.encode.call, kernels.encode_losing, (at(term),)),
+            (total, kernels.hop, kernels.hop_losing, (at(term), at(message))),
+        ):
+            right = codec.encode(values, at=AT)
+            wide = np.result_type(dtype, np.float32)
+            back = decoded(codec, right, x).astype(wide)
+            with np.errstate(all="ignore"):
+                losses = (x.astype(wide) + (values.astype(wide) - back)).astype(dtype)
+            out, again, lost = guarded(np.zeros_like(right), k % 5), guarded(np.zeros_like(right)), guarded(x, 1)
+            plain(at(out), *terms, *place)
+            losing(at(again), *terms, at(lost), *place)
+            assert out.tobytes() == again.tobytes() == right.tobytes(), (n, k)
+            assert np.array_equal(bits(lost), bits(losses)), (n, k)
