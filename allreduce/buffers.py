@@ -14,7 +14,7 @@ from compress.doors import DTYPES
 from .execute.elements import BFLOAT16, Kernel
 from .execute.reductions import check, python_kernel
 
-__all__ = ["OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered"]
+__all__ = ["OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered", "of_tensor"]
 
 
 class Unsupported(TypeError):
@@ -65,7 +65,7 @@ def _view(buffer: Any, name: str) -> np.ndarray:
     if hasattr(buffer, "__cuda_array_interface__"):
         raise TypeError(f"{name} lies on a device; only buffers in host memory can be reduced")
     if type(buffer).__module__.partition(".")[0] == "torch":
-        return _of_tensor(buffer)
+        return of_tensor(buffer)
     try:
         return np.asarray(memoryview(buffer))
     except TypeError:
@@ -96,7 +96,7 @@ def _same_type(dtype: np.dtype, datatype: Any) -> bool:
         return False
 
 
-def _of_tensor(tensor: Any) -> np.ndarray:
+def of_tensor(tensor: Any) -> np.ndarray:
     """A CPU tensor's memory; NumPy has no name for its bfloat16, so it passes as 16 bits."""
     tensor = tensor.detach()
     if str(tensor.dtype) == "torch.bfloat16":
