@@ -14,7 +14,9 @@ from compress.doors import DTYPES
 from .execute.elements import BFLOAT16, Kernel
 from .execute.reductions import check, python_kernel
 
-__all__ = ["OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered", "of_tensor"]
+__all__ = [
+    "OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered", "of_tensor",
+]  # fmt: skip
 
 
 class Unsupported(TypeError):

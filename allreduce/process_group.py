@@ -21,17 +21,18 @@ OPS = {
     dist.ReduceOp.MAX: "max", dist.ReduceOp.BAND: "band", dist.ReduceOp.BOR: "bor", dist.ReduceOp.BXOR: "bxor",
 }  # fmt: skip
 Tensors = list[torch.Tensor]
+PyGroup: Any = dist.ProcessGroup  # whose stubs know of no subclasses
 
 
 def op_of(opts: Any) -> str:
     """Our name of an operation."""
-    op = opts.reduceOp.op
+    op = opts.reduceOp.op if opts else dist.ReduceOp.SUM
     if op not in OPS:
         raise ValueError(f"backend 'allreduce' has no {op}; it has {', '.join(str(known) for known in OPS)}")
     return OPS[op]
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(PyGroup):
     """A group of ranks; its methods are those that `torch.distributed` calls, with the arguments that it passes.
 
     Parameters
@@ -47,7 +48,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def run(self, job: Callable[[], Any], result: Any, opts: Any) -> Work:
         """Do a job, now or later."""
-        if opts.asyncOp:
+        if opts is None or opts.asyncOp:
             return Work(result, self.progress.later(job, result))
         self.progress.now(job)
         return Work(result)
@@ -64,7 +65,6 @@ class ProcessGroup(dist.ProcessGroup):
         return self.run(job, tensors, opts)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        opts = opts or dist.AllreduceOptions()
         op, comm = op_of(opts), self.comm
         return self.in_place(lambda array: allreduce(array, array, op, comm=comm), tensors, opts)
 
@@ -77,23 +77,21 @@ class ProcessGroup(dist.ProcessGroup):
         return self.in_place(lambda array: bcast(array, root, comm=comm), tensors, opts, bytes_of)
 
     def barrier(self, opts: Any = None) -> Work:
-        return self.run(partial(barrier, self.comm), [], opts or dist.BarrierOptions())
+        return self.run(partial(barrier, self.comm), [], opts)
 
     def all_gather_single_coalesced(self, outs: Tensors, mine: Tensors, opts: Any = None) -> Work:
         def job() -> None:
             for out, own in zip(outs, mine):
                 through(out, partial(allgather, bytes_of(own.contiguous()), comm=self.comm), bytes_of)
 
-        return self.run(job, outs, opts or dist.AllgatherOptions())
+        return self.run(job, outs, opts)
 
     def reduce_scatter_single_coalesced(self, outs: Tensors, mine: Tensors, opts: Any = None) -> Work:
-        opts = opts or dist.ReduceScatterOptions()
         op = op_of(opts)
 
         def job() -> None:
             for out, own in zip(outs, mine):
-                send = of_tensor(own.contiguous()).reshape(-1)
-                through(out, lambda array, send=send: reduce_scatter(send, array, op, comm=self.comm))
+                through(out, partial(reduce_scatter, of_tensor(own.contiguous()).reshape(-1), op=op, comm=self.comm))
 
         return self.run(job, outs, opts)
 
@@ -105,7 +103,7 @@ class ProcessGroup(dist.ProcessGroup):
                 for part, row in zip(parts, whole):
                     part.detach().copy_(row)
 
-        return self.run(job, outs, opts or dist.AllgatherOptions())
+        return self.run(job, outs, opts)
 
     def reduce_scatter(self, outs: Tensors, mine: list[Tensors], opts: Any = None) -> Work:
         return self.reduce_scatter_single_coalesced(outs, [torch.stack(parts) for parts in mine], opts)

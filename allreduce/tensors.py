@@ -30,7 +30,10 @@ def through(
         tensor.detach().copy_(whole)
 
 
-class Work(dist.Work):
+PyWork: Any = dist.Work  # whose stubs know of no subclasses
+
+
+class Work(PyWork):
     """A collective that ends with a Future, or has ended; `wait` raises what went wrong.
 
     Parameters
