@@ -42,20 +42,20 @@ def ddp_state(codec: Any = None, comm: Any = None, **wishes: Any) -> State:
 
     Examples
     --------
-    >>> import torch, torch.distributed as dist, allreduce, allreduce.torch_backend
-    >>> dist.init_process_group("allreduce")
+    In a process group, of any backend:
+
+    >>> import torch, allreduce
     >>> model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
     >>> state = allreduce.ddp_state(codec="feedback(topk:ratio=0.5)", algorithm="direct")
     >>> model.register_comm_hook(state, allreduce.ddp_hook)
     >>> model(torch.ones(3, 4)).sum().backward()
     >>> sorted(state.state_dict()["memory"])
     ['0', '1']
-    >>> dist.destroy_process_group()
     """
     return State(codec, comm, **wishes)
 
 
-def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future:
+def ddp_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket where it lies; the Future is of its buffer."""
     parts = {state.name(parameter): part for parameter, part in zip(bucket.parameters(), bucket.gradients())}
     return state.mean(bucket.buffer(), parts)

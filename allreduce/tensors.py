@@ -15,7 +15,8 @@ __all__ = ["Messages", "Work", "bytes_of", "through"]
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a contiguous tensor of any dtype."""
-    return tensor.detach().view(-1).view(torch.uint8).numpy()
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))  # of one element or none, any stride is contiguous
+    return flat.view(torch.uint8).numpy()
 
 
 def through(

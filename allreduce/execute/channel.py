@@ -2,13 +2,13 @@
 
 import os
 import time
-from functools import cached_property
 
 import numpy as np
 from mpi4py import MPI
 
 from . import loop
 from .mpi_abi import library
+from .once import once
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
 from .requests import finish
@@ -90,7 +90,7 @@ class Channel:
                 return plan.operations[0]
         raise RuntimeError(f"no operation has its state at {state:#x}")
 
-    @cached_property
+    @once
     def window(self) -> Window:
         """The memory shared by all ranks; collective on first use."""
         return Window(self.comm, self.bcast, self.all_true)
@@ -105,7 +105,7 @@ class Channel:
         self.run(Order("allreduce", "one_shot", 1, answer.dtype, "land"), answer)
         return bool(answer[0])
 
-    @cached_property
+    @once
     def probe(self) -> Compiled:
         """What `calibrate` runs: an operation of its own, that no other can keep busy."""
         operation = Plan(PROBE, self).new()
