@@ -2,10 +2,11 @@
 
 import doctest
 import io
+from functools import cache
 
 import numpy as np
 import pytest
-from witness import RANK, SIZE, WORLD, Verdict, everyone_has
+from witness import RANK, SIZE, WORLD, Verdict
 
 import allreduce
 
@@ -14,7 +15,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip instal
 
 import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from training import STEPS, Net, accuracy, batches, bits, gradients, loss_of, sgd, train  # noqa: E402
+from training import BATCH, STEPS, TRAINED, Net, accuracy, batches, bits, gradients, loss_of, sgd, train  # noqa: E402
 
 import allreduce.ddp  # noqa: E402
 import allreduce.torch_backend  # noqa: E402
@@ -79,16 +80,23 @@ def test_same_as_without(way, overlap):
     state.close()
 
 
-@pytest.mark.parametrize("codec", ["int8", "int4:block=32", "feedback(topk:ratio=0.01)", "powersgd:rank=2"])
+@cache
+def reached(codec):
+    """The accuracy after 60 epochs, in percent; the last ones with short steps, or it would depend on the last one."""
+    model, optimizer = distributed(codec, lr=0.2, algorithm="direct" if codec else "auto", overlap=False)
+    train(model, optimizer, 40 * TRAINED // BATCH)
+    optimizer.param_groups[0]["lr"] = 0.02
+    train(model, optimizer, 20 * TRAINED // BATCH, seed=1)
+    optimizer.gradients.close()
+    return accuracy(model)
+
+
+@pytest.mark.parametrize("codec", ["int8", "int4:block=32", "feedback(topk:ratio=0.01):warmup=100", "powersgd:rank=2"])
 def test_accuracy(codec):
-    """What codecs lose costs no accuracy: half a point of what is reached without, after as many epochs."""
-    found = {}
-    for name in (None, codec):
-        model, optimizer = distributed(name, lr=0.3, algorithm="auto" if name is None else "direct", overlap=False)
-        train(model, optimizer, 20 * 1500 // 32)
-        found[name] = accuracy(model)
-        optimizer.gradients.close()
-    everyone_has("" if found[codec] > found[None] - 0.5 and found[None] > 90 else f"{found}")
+    """What is lost on the way costs no accuracy: half a point, after as many epochs."""
+    with Verdict() as verdict:
+        verdict.check(reached(None) > 95, reached(None))
+        verdict.check(reached(codec) >= reached(None) - 0.5, codec, reached(codec), reached(None))
 
 
 def saved(*parts):
@@ -137,7 +145,7 @@ def test_memory_is_by_parameter():
     with Verdict() as verdict:
         for parameter, got, mean in zip(model.parameters(), gradients(model), gradients(reference)):
             left = WORLD.allreduce(memory[state.name(parameter)]["residual"].double().numpy()) / SIZE
-            verdict.check(np.abs(left).max() > 0, "nothing was held back")
+            verdict.check(SIZE == 1 or np.abs(left).max() > 0, "nothing was held back")
             verdict.check(np.allclose(got + left, steps * mean, rtol=1e-4, atol=1e-6), got, left, mean)
         verdict.check(len(memory) == len(list(model.parameters())), memory.keys())
     state.close()
@@ -193,7 +201,7 @@ def test_what_an_optimizer_refuses():
     with pytest.raises(ValueError, match="named_parameters"):
         allreduce.DistributedOptimizer(sgd(model), list(model.named_parameters())[1:])
     with pytest.raises(ValueError, match="unknown codec"):
-        allreduce.DistributedOptimizer(sgd(model), model.named_parameters(), "int5")
+        allreduce.DistributedOptimizer(sgd(model), model.named_parameters(), "int99")
     with pytest.raises(ValueError, match="remembers nothing"):
         optimizer.gradients.load_state_dict({"config": FEEDBACK, "memory": {}})
     loss_of(model, batches(1)[0]).backward()
