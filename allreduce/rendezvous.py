@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -14,6 +15,8 @@ from torch.distributed.rendezvous import _rendezvous_handlers as handlers
 __all__ = ["end_together", "install"]
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+#: Seconds in which the launcher has passed on what was printed, which it no longer does once it ends the job.
+FORWARDED = 0.5
 #: Bytes of a host's name and a port.
 LONGEST = 300
 
@@ -51,6 +54,7 @@ def end_together() -> None:
     def hook(*error: Any) -> None:
         report(*error)
         sys.stderr.flush()
+        time.sleep(FORWARDED)
         MPI.COMM_WORLD.Abort(1)
 
     sys.excepthook = hook
