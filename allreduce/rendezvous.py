@@ -3,8 +3,8 @@
 import os
 import socket
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from functools import cache
 from typing import Any
 
@@ -15,8 +15,6 @@ from torch.distributed.rendezvous import _rendezvous_handlers as handlers
 __all__ = ["end_together", "install"]
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-#: Seconds in which the launcher has passed on what was printed, which it no longer does once it ends the job.
-FORWARDED = 0.5
 #: Bytes of a host's name and a port.
 LONGEST = 300
 
@@ -52,9 +50,9 @@ def end_together() -> None:
     report = sys.excepthook
 
     def hook(*error: Any) -> None:
-        report(*error)
-        sys.stderr.flush()
-        time.sleep(FORWARDED)
+        with redirect_stderr(sys.__stderr__):  # PyTorch's own hook, around this one, would print what we print later
+            report(*error)
+            sys.stderr.flush()
         MPI.COMM_WORLD.Abort(1)
 
     sys.excepthook = hook
