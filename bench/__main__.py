@@ -24,7 +24,10 @@ def parser() -> argparse.ArgumentParser:
     add("--min", type=size, default=4, metavar="BYTES", help="smallest message (default 4)")
     add("--max", type=size, default=size("64M"), metavar="BYTES", help="largest message (default 64M)")
     add("--factor", type=int, default=4, help="from one size to the next (default 4)")
-    names = "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), or names such as ring torus:grid=2x4"
+    names = (
+        "all, auto, node (shared memory), gloo (PyTorch's), torch (our backend for PyTorch), copy (np.copyto), or such "
+        "as ring torus:grid=2x4"
+    )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", default="float32", help="of the elements, such as float32, bfloat16, int64 (default float32)")
     add("--op", default="sum", help="sum, prod, min, max, avg, ... (default sum)")

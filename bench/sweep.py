@@ -26,11 +26,12 @@ from .timing import Cell, measure
 
 __all__ = ["Sweep", "run"]
 
-#: Rows that are no schedule: MPI's own, the engine's choice, shared memory, PyTorch's gloo, and every rank copying
-#: its input.
-OTHERS = ("native", "auto", "node", "gloo", "copy")
-#: Rows that no codec can be used with.
-UNCODED = ("node", "gloo", "copy")
+#: Backends of PyTorch by the names of their rows.
+BACKENDS = {"gloo": "gloo", "torch": "allreduce"}
+#: Rows that no codec can be used with: shared memory, torch.distributed, and every rank copying its input.
+UNCODED = ("node", *BACKENDS, "copy")
+#: Rows that are no schedule; MPI's own and the engine's choice, too.
+OTHERS = ("native", "auto", *UNCODED)
 #: What the constants of the model are fitted to: short and long messages, many and few bytes added.
 PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
 
@@ -127,8 +128,8 @@ def rows_of(
                 calls[name, text] = partial(allreduce.allreduce, algorithm=name, codec=text, **wishes)
     if ("copy", None) in calls:
         calls["copy", None] = lambda send, recv: np.copyto(recv, send)
-    if ("gloo", None) in calls:
-        calls["gloo", None] = gloo(comm, sweep.op)
+    for name in [name for name in names if name in BACKENDS]:
+        calls[name, None] = by_torch(name, sweep.op)
     if mpi_has(dtype) and sweep.op in OPS:
         calls["native", None] = partial(comm.Allreduce, op=OPS[sweep.op])
     inputs = arena.inputs(cases)
@@ -167,13 +168,13 @@ def predict(name: str, size: int, nbytes: int, constants: tuple[float, float, fl
     return estimate(key, size, nbytes, *constants, **segmented(key, size, nbytes, params))
 
 
-def gloo(comm: MPI.Intracomm, op: str) -> Any:
-    """The all-reduce of PyTorch, which not everyone has."""
+def by_torch(name: str, op: str) -> Any:
+    """An all-reduce of PyTorch, which not everyone has."""
     try:
-        from .gloo import start
+        from .process_groups import start
     except ModuleNotFoundError as error:
-        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
-    return start(comm, op)
+        raise ValueError(f"algorithm {name!r} needs {error.name}: pip install torch") from None
+    return start(BACKENDS[name], op)
 
 
 def alike(array: np.ndarray) -> bool:
