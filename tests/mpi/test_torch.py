@@ -123,8 +123,8 @@ def test_powersgd_hook_of_pytorch():
         model = parallel(bucket_cap_mb=0.01)
         state = PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2, warm_start=True)
         model.register_comm_hook(state, powerSGD_hook)
-        losses = train(model, sgd(model), 20)
-        verdict.check(losses[-3:].mean() < losses[:3].mean(), losses)
+        losses = train(model, sgd(model), 8)
+        verdict.check(losses[-1] < losses[0], losses)
         verdict.same(bits(model), "parameters")
 
 
