@@ -53,9 +53,7 @@ class ProcessGroup(PyGroup):
         self.progress.now(job)
         return Work(result)
 
-    def in_place(
-        self, call: Callable[[Any], Any], tensors: Tensors, opts: Any, view: Callable[[Any], Any] = of_tensor
-    ) -> Work:
+    def in_place(self, call: Callable, tensors: Tensors, opts: Any, view: Callable = of_tensor) -> Work:
         """Call with the memory of each tensor."""
 
         def job() -> None:
@@ -115,8 +113,7 @@ class ProcessGroup(PyGroup):
         return self.reduce_scatter_single_coalesced([out], [own], opts)
 
     def send(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
-        whole = [tensor.contiguous() for tensor in tensors]
-        return Messages(whole, lambda array: self.comm.Isend(array, rank, tag))
+        return Messages([x.contiguous() for x in tensors], lambda array: self.comm.Isend(array, rank, tag))
 
     def recv(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
         return Messages(tensors, lambda array: self.comm.Irecv(array, rank, tag))
@@ -143,6 +140,9 @@ class ProcessGroup(PyGroup):
 
     def getGroupDesc(self) -> str:
         return self.description
+
+    def _get_backend(self, device: torch.device) -> Any:  # whose abilities PyTorch 2.14 asks for
+        return self
 
     def shutdown(self) -> None:
         """End the thread; the communicator stays, for freeing it would wait for ranks that may have failed."""
