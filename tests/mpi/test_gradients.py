@@ -91,6 +91,7 @@ def reached(codec):
     return accuracy(model)
 
 
+@pytest.mark.skipif(SIZE > 2, reason="ranks that share a core take minutes to train for so long")
 @pytest.mark.parametrize("codec", ["int8", "int4:block=32", "feedback(topk:ratio=0.01):warmup=100", "powersgd:rank=2"])
 def test_accuracy(codec):
     """What is lost on the way costs no accuracy: half a point, after as many epochs."""
