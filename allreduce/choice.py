@@ -1,5 +1,6 @@
 """Which algorithm, and whether a codec pays: functions of values that are equal on all ranks."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -7,10 +8,15 @@ from compress.codec import Codec
 
 from .algorithms import TABLE, halves, supporting
 from .costs import ALPHA, BETA, GAMMA, estimate, segmented
+from .losses import loss_of
 from .schedules import Recv, Send
 
-__all__ = ["SHIPPED", "Choice", "Coder", "Link", "choose", "choose_coded"]
+__all__ = ["SHIPPED", "Choice", "Coder", "Link", "choose", "choose_coded", "pays", "ways"]
 
+#: Predicted times that are no further apart are taken to be equal.
+CLOSE = 1.1
+#: The share of the squares of a sum that may be lost where another way would lose less.
+TOLERABLE = 0.1
 
 #: The ranks of each node.
 Nodes = tuple[tuple[int, ...], ...]
@@ -30,18 +36,24 @@ SHIPPED = Link(ALPHA, BETA, GAMMA)
 
 
 class Coder(NamedTuple):
-    """What a codec costs: seconds per value to encode, to decode, and to decode and add."""
+    """What a codec costs: seconds per value to encode, to decode, and to decode and add; bytes; and what it loses.
+
+    Bytes per value, and the share of their squares that is lost, are of normal values, or of what the codec is for.
+    """
 
     encode: float
     decode: float
     add: float
+    nbytes: float
+    loss: float
 
 
 class Choice(NamedTuple):
-    """An algorithm, and the seconds that it is thought to take."""
+    """An algorithm, the seconds that it is thought to take, and the share of the squares of a sum that it may lose."""
 
     name: str
     seconds: float
+    loss: float = 0.0
 
 
 @remembered
@@ -67,7 +79,7 @@ def choose(
 
 
 @remembered
-def choose_coded(
+def ways(
     collective: str,
     size: int,
     count: int,
@@ -75,23 +87,38 @@ def choose_coded(
     coder: Coder,
     nodes: Nodes,
     link: Link,
-    lost: bool = False,
-) -> Choice:
-    """The same for messages that a codec makes; `lost`: what it loses on any hop will be sent later.
+    prefer: str = "auto",
+) -> tuple[Choice, ...]:
+    """The algorithms for messages that a codec makes, or the one that is preferred; the fastest first."""
+    nbytes = codec.nbytes(count) if codec.exact_size else coder.nbytes * count
+    shared = link._replace(beta=sharing(nodes) * link.beta, gamma=0)
+    names = [n for n in supporting(collective) if TABLE[n].auto] if prefer == "auto" else [prefer]
+    work = {n: coding(n, collective, size, count, coder) for n in names}
+    found = [
+        Choice(n, estimate(n, size, nbytes, *shared) + work[n], loss_of(n, size, coder.loss, collective)) for n in names
+    ]
+    if sharing(nodes) > 1 and "circulant" in names and collective == "allreduce":
+        seconds = estimate("circulant", len(nodes), nbytes, *link) + work["circulant"] + 2 * link.alpha
+        found.append(Choice("hierarchical", seconds, loss_of("circulant", len(nodes), coder.loss)))
+    return tuple(sorted(found, key=lambda way: way.seconds))
 
-    Else what drops values, and would drop most of a partial sum on every further hop, takes `one_shot` in an
-    all-reduce: of sums of topk:ratio=0.05 with feedback of the first hop only, on 4 ranks, over 60 steps, 0.90
-    arrived, 0.37 to 0.40 by ring and direct; with that of all hops 0.91, and 0.88 by ring and direct.
+
+def choose_coded(ways: Sequence[Choice], fed_back: bool = False) -> Choice:
+    """Of the ways that are as fast as any, the one that loses least; `fed_back`: what it loses will be sent later.
+
+    Else a way is left out that loses so much that little of the sum arrives, if another loses less. Of sums of
+    topk:ratio=0.05 with feedback of the first hop only, on 4 ranks, over 60 steps, 0.90 arrived by one_shot, 0.37 to
+    0.40 by ring and direct; with that of all hops 0.91, and 0.88 by ring and direct.
     """
-    nbytes, shared = codec.nbytes(count), link._replace(beta=sharing(nodes) * link.beta, gamma=0)
-    names = [n for n in supporting(collective) if TABLE[n].auto]
-    if collective == "allreduce" and not codec.chunkable and not codec.lossless and not lost:
-        names = ["one_shot"]
-    prices = {n: estimate(n, size, nbytes, *shared) + coding(n, collective, size, count, coder) for n in names}
-    if sharing(nodes) > 1 and "circulant" in prices and collective == "allreduce":
-        work = coding("circulant", collective, size, count, coder)
-        prices["hierarchical"] = estimate("circulant", len(nodes), nbytes, *link) + work + 2 * link.alpha
-    return cheapest(prices)
+    most = max(TOLERABLE, min(way.loss for way in ways))
+    ways = [way for way in ways if fed_back or way.loss <= most]
+    fastest = min(way.seconds for way in ways)
+    return min((way for way in ways if way.seconds <= CLOSE * fastest), key=lambda way: (way.loss, way.seconds))
+
+
+def pays(coded: Choice, plain: Choice) -> bool:
+    """Whether a codec saves enough time to be worth what it loses."""
+    return CLOSE * coded.seconds < plain.seconds
 
 
 def sharing(nodes: Nodes) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from . import explained
 from .buffers import OP_NAMES
 from .engine import engine_of
 from .execute import loop
@@ -49,10 +50,10 @@ def allreduce(
         and the result is rounded once.
     codec : str, Codec or Method, optional
         What travels is encoded: "int8", "int4:block=32", "topk:ratio=0.01" and all others of `compress.TABLE`; of
-        floating-point numbers, for "sum" and "avg". With "auto" it is taken where it pays, see `explain`; what drops
-        values, such as "topk", goes by "one_shot", for on every further hop it would drop most of a partial sum; with
-        feedback, by what costs least. A method, such as "feedback(topk:ratio=0.01)", has a memory per tensor; named
-        by text, it is kept with the communicator.
+        floating-point numbers, for "sum" and "avg". With "auto" it is taken where it pays, by the algorithm that loses
+        least of those that are as fast, see `explain`; what drops values, such as "topk", goes by "one_shot" or alike,
+        for on every further hop it would drop most of a partial sum; with feedback, by any. A method, such as
+        "feedback(topk:ratio=0.01)", has a memory per tensor; named by text, it is kept with the communicator.
     key : str, optional
         The name of the tensor, for a method: the same on all ranks and in all steps.
 
@@ -179,7 +180,7 @@ def empty_shared(shape: Any, dtype: Any = float, comm: MPI.Intracomm | None = No
     Raises
     ------
     ValueError
-        Ranks on different nodes.
+        Ranks on different nodes; a negative length.
     """
     return engine_of(comm).empty_shared(shape, dtype)
 
@@ -192,20 +193,24 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     return engine_of(comm).blocking("bcast", buf, None, algorithm=algorithm, root=root)
 
 
-def explain(sendbuf: Any, *, codec: Any, comm: MPI.Intracomm | None = None) -> str:
-    """Say what ``algorithm="auto"`` does with an array and a codec, and why; collective.
+def explain(sendbuf: Any, *, codec: Any = None, comm: MPI.Intracomm | None = None) -> str:
+    """Say which algorithm ``algorithm="auto"`` takes for an array and, with a codec, why; collective.
 
-    It takes the codec if that is the faster way by what messages and the codec cost here, both measured once per
-    communicator, and none where all ranks share memory. An algorithm that is named takes the codec in any case.
+    It takes a codec if that saves more than a tenth of the time, by what messages and the codec cost here, both
+    measured once per communicator, and none where all ranks share memory. Of algorithms that are as fast, but for a
+    tenth, it takes the one whose result is nearest to the sum, see `losses.loss_of`; none by which more than a tenth of
+    the squares of the sum are lost, if another loses less, unless they are sent later. An algorithm that is named takes
+    the codec in any case.
 
-    Parameters are those of `allreduce`; `codec` is no method.
+    Parameters are those of `allreduce`.
 
     Returns
     -------
     str
-        Lines: the link, the price without and with the codec, and what is taken.
+        Lines; the last says what is taken. With a codec: the link and the codec; the time and the loss of every
+        algorithm. Of a method, these for each all-reduce of a first step.
     """
-    return engine_of(comm).explain(sendbuf, codec)
+    return explained.explain(engine_of(comm), sendbuf, codec)
 
 
 def barrier(comm: MPI.Intracomm | None = None, *, algorithm: str = "auto") -> None:

@@ -19,8 +19,9 @@ class Communicator(MPI.Intracomm):
     """An `MPI.Intracomm` whose Allreduce, Iallreduce, Allreduce_init, Reduce_scatter_block, Allgather and Barrier
     are ours.
 
-    Everything else is inherited, and what we cannot do (MPI.MINLOC, derived datatypes, ...) goes to MPI as before.
-    Dup, Split and the like return our class.
+    Everything else is inherited, and what we cannot do (MPI.MINLOC, derived datatypes, ...) goes to MPI as before,
+    unless it is to be encoded. The first three take a `codec`, as in `allreduce.allreduce`, but no method. Dup, Split
+    and the like return our class.
 
     Parameters
     ----------
@@ -84,11 +85,11 @@ class Communicator(MPI.Intracomm):
         self.engine.channel.close()
         super().Free()
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:
-        """Reduce over all ranks, the result on each; as `MPI.Comm.Allreduce`."""
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, *, codec: Any = None) -> None:
+        """Reduce over all ranks, the result on each; as `MPI.Comm.Allreduce`, with a codec as `allreduce`."""
         key: tuple = ()
         try:
-            key = (recvbuf.dtype, recvbuf.size, OP_NAMES[op.handle], self.algorithm, None, None)
+            key = (recvbuf.dtype, recvbuf.size, OP_NAMES[op.handle], self.algorithm, None, codec)
             state = self.engine.channel.fast.get(key)
         except (AttributeError, KeyError, TypeError):
             key, state = (), None
@@ -100,24 +101,30 @@ class Communicator(MPI.Intracomm):
                 self.engine.resume(state, code, sendbuf, recvbuf)
                 return
         try:
-            self.engine.blocking("allreduce", sendbuf, recvbuf, key, op=op, algorithm=self.algorithm)
+            self.engine.blocking("allreduce", sendbuf, recvbuf, key, op=op, algorithm=self.algorithm, codec=codec)
         except Unsupported:
+            if codec is not None:
+                raise
             super().Allreduce(sendbuf, recvbuf, op)
 
-    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> Any:
+    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, *, codec: Any = None) -> Any:
         """Begin an Allreduce; several may be in flight, and be waited for in any order."""
         try:
-            return self.engine.request("allreduce", sendbuf, recvbuf, op=op, algorithm=self.algorithm)
+            return self.engine.request("allreduce", sendbuf, recvbuf, op=op, algorithm=self.algorithm, codec=codec)
         except Unsupported:
+            if codec is not None:
+                raise
             return super().Iallreduce(sendbuf, recvbuf, op)
 
     def Allreduce_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: MPI.Info = MPI.INFO_NULL
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: MPI.Info = MPI.INFO_NULL, *, codec: Any = None
     ) -> Any:
         """Prepare an Allreduce on these buffers, to be started many times."""
         try:
-            return self.engine.persistent("allreduce", sendbuf, recvbuf, op=op, algorithm=self.algorithm)
+            return self.engine.persistent("allreduce", sendbuf, recvbuf, op=op, algorithm=self.algorithm, codec=codec)
         except Unsupported:
+            if codec is not None:
+                raise
             return super().Allreduce_init(sendbuf, recvbuf, op, info)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:

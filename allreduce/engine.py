@@ -11,7 +11,7 @@ from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
 from .arguments import arrays
-from .buffers import Unsupported, as_array, as_codec, as_op, as_type, is_ordered
+from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
 from .choice import choose
 from .costs import segmented
 from .execute import loop
@@ -66,6 +66,8 @@ class Engine:
         operation = plan.operation()
         operation.start(arrays)
         finish(operation)
+        if wishes.get("lost") and plan.order.codec is None:  # it did not pay, and nothing was lost
+            arrays[0].fill(0)
         return result
 
     def native(
@@ -106,6 +108,8 @@ class Engine:
         self.channel.check()
         dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
         shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+        if any(length < 0 for length in shape):
+            raise ValueError(f"shape must hold no negative length, not {shape}")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return np.frombuffer(self.channel.window.share(nbytes), np.uint8).view(dtype).reshape(shape)
 
@@ -132,6 +136,7 @@ class Engine:
         root: int = 0,
         codec: Any = None,
         lost: bool = False,
+        prefer: str = "auto",
         alone: bool = False,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
@@ -145,7 +150,7 @@ class Engine:
         channel = self.channel
         channel.check()
         if algorithm == "native":
-            raise Unsupported("algorithm 'native' only runs blocking calls")
+            raise Unsupported("algorithm 'native' only runs blocking calls, and no codec")
         send, recv, result = arrays(collective, sendbuf, recvbuf, channel.rank, channel.size, root)
         dtype, count = send.dtype, max(send.size, recv.size)
         if collective in ("allgather", "bcast"):
@@ -159,15 +164,16 @@ class Engine:
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         if algorithm == "auto" and codec is not None:
-            place = self.prices.place
-            algorithm, codec = (NODE, None) if here else place(collective, codec, wide or dtype, count, lost)
-        if codec is None and lost:  # nothing will be
-            send, lost = recv, False
+            asked = collective, codec, wide or dtype, count, lost, prefer
+            algorithm, codec = (NODE, None) if here else self.prices.place(*asked)
+        lost = lost and codec is not None
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec, lost)
+        if alone and codec is not None:
+            channel.agree(collective, f"{count} x {wide or dtype}", kernel, codec, key, *order.params, root)
         compiled = codec is None or kernels_of(codec, wide or dtype) is not None
         if alone and not lost and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
             order = replace(order, inside=self.share_memory(params.get("nodes", ())))
@@ -203,14 +209,6 @@ class Engine:
     def sharing(self) -> tuple[tuple[int, ...], ...]:
         """Ranks that share a link; collective on first use."""
         return () if self.channel.together else self.nodes
-
-    def explain(self, sendbuf: Any, codec: Any) -> str:
-        """What "auto" does with an array and a codec, and why."""
-        send = as_array(sendbuf, "sendbuf")
-        if codec is None:
-            raise ValueError("explain compares with a codec, such as codec='int8', not None")
-        codec = as_codec(codec, send.dtype, "sum")
-        return self.prices.explain(send, codec, self.together and send.dtype in CODES)
 
     def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
         """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""

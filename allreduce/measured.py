@@ -7,9 +7,9 @@ import numpy as np
 
 from compress.codec import Codec
 
-from .choice import SHIPPED, Choice, Coder, Link, Nodes, choose, choose_coded
+from .choice import SHIPPED, Choice, Coder, Link, Nodes, choose, choose_coded, pays, ways
 from .costs import GAMMA, estimate
-from .execute.channel import NODE, Channel
+from .execute.channel import Channel
 from .execute.once import once
 from .execute.plan import Order
 
@@ -18,8 +18,10 @@ __all__ = ["Prices"]
 #: A short and a long all-reduce, which tell what a message and what a byte costs.
 PROBES = (("recursive_doubling", 8), ("ring", 1 << 18))
 ROUNDS = 4
+#: Seconds that the long one should take, and bytes that it has at most.
+A_WHILE, MOST = 0.02, 1 << 22
 #: Values that a codec is tried on.
-SAMPLE = 1 << 15
+SAMPLE = 1 << 17
 #: Nothing is free: seconds.
 LEAST = 1e-12
 
@@ -50,66 +52,69 @@ class Prices:
         return self.coders[codec, dtype]
 
     def compare(
-        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
-    ) -> tuple[Choice, Choice]:
-        """The best way without and with a codec; `lost`: what it loses on any hop will be sent later."""
+        self, collective: str, codec: Codec, dtype: np.dtype, count: int, prefer: str = "auto"
+    ) -> tuple[Choice, tuple[Choice, ...]]:
+        """The best way without a codec, and all with it, or that which is preferred; collective."""
         size, nodes = self.channel.size, self.sharing()
         plain = choose(collective, size, count * dtype.itemsize, False, nodes, self.link)
-        return plain, choose_coded(collective, size, count, codec, self.coder(codec, dtype), nodes, self.link, lost)
+        return plain, ways(collective, size, count, codec, self.coder(codec, dtype), nodes, self.link, prefer)
 
     def place(
-        self, collective: str, codec: Codec, dtype: np.dtype, count: int, lost: bool = False
+        self,
+        collective: str,
+        codec: Codec,
+        dtype: np.dtype,
+        count: int,
+        fed_back: bool = False,
+        prefer: str = "auto",
     ) -> tuple[str, Codec | None]:
-        """The algorithm and the codec, or "auto" and none where that does not pay."""
-        plain, coded = self.compare(collective, codec, dtype, count, lost)
-        return (coded.name, codec) if coded.seconds < plain.seconds else ("auto", None)
-
-    def explain(self, values: np.ndarray, codec: Codec, by_memory: bool) -> str:
-        """What is taken for an all-reduce of these values, and why."""
-        plain, coded = self.compare("allreduce", codec, values.dtype, values.size)
-        taken = f"{coded.name} with {codec}" if coded.seconds < plain.seconds else "no codec: it does not pay"
-        if by_memory:
-            taken = f"no codec: shared memory is faster, algorithm {NODE}"
-        encode, decode, add = (1e9 * seconds for seconds in self.coder(codec, values.dtype))
-        alpha, beta = 1e6 * self.link.alpha, 1e9 * self.link.beta
-        return f"""\
-{values.size} x {values.dtype} on {self.channel.size} ranks; {alpha:.1f} us a message, {beta:.2f} ns a byte
-without a codec  {1e6 * plain.seconds:10.1f} us by messages, {plain.name}
-{codec!s:16} {1e6 * coded.seconds:10.1f} us, {coded.name}; {codec.nbytes(values.size)} bytes for {values.nbytes}
-                 ns a value: {encode:.2f} to encode, {decode:.2f} to decode, {add:.2f} to decode and add
-auto takes       {taken}"""
+        """The algorithm and the codec, or none where that does not pay; collective."""
+        plain, found = self.compare(collective, codec, dtype, count, prefer)
+        coded = choose_coded(found, fed_back)
+        return (coded.name, codec) if pays(coded, plain) else (plain.name, None)
 
 
 def link(channel: Channel) -> Link:
-    """Of the messages of a communicator; collective."""
+    """Of the messages of a communicator; collective.
+
+    The long all-reduce is made longer until it takes a while: the first bytes of a burst are no measure of the rest.
+    """
     if channel.size == 1:
         return SHIPPED
-    seconds = []
-    for name, nbytes in PROBES:
-        data = np.zeros(nbytes // 8)
-        order = Order("allreduce", name, data.size, data.dtype)
-        seconds.append(best(lambda: channel.run(order, data)))  # noqa: B023
-    prices = [[estimate(name, channel.size, nbytes, *unit) for unit in np.eye(2, 3)] for name, nbytes in PROBES]
-    numbers = np.maximum(np.linalg.solve(prices, seconds), LEAST)
-    channel.bcast(numbers)
-    alpha, beta = numbers.tolist()
+    (short, few), (long, many) = PROBES
+    seconds = [timed(channel, short, few), timed(channel, long, many)]
+    while seconds[1] < A_WHILE and many < MOST:
+        many *= 4
+        seconds[1] = timed(channel, long, many)
+    probes = (short, few), (long, many)
+    prices = [[estimate(name, channel.size, nbytes, *unit) for unit in np.eye(2, 3)] for name, nbytes in probes]
+    alpha, beta = np.maximum(np.linalg.solve(prices, seconds), LEAST).tolist()
     return Link(alpha, beta, GAMMA)
+
+
+def timed(channel: Channel, name: str, nbytes: int) -> float:
+    """Seconds of an all-reduce by messages, the same number on all ranks."""
+    data = np.zeros(nbytes // 8)
+    order = Order("allreduce", name, data.size, data.dtype)
+    seconds = np.array([best(lambda: channel.run(order, data))])
+    channel.bcast(seconds)
+    return float(seconds[0])
 
 
 def coder(channel: Channel, codec: Codec, dtype: np.dtype) -> Coder:
     """Of a codec on values of a dtype; collective."""
-    values = np.random.default_rng(0).standard_normal(SAMPLE).astype(dtype)
-    message, out = codec.encode(values), np.zeros_like(values)
-    numbers = np.array(
-        [
-            best(lambda: codec.encode(values)),
-            best(lambda: codec.decode(message, out)),
-            best(lambda: codec.decode(message, out, add=True)),
-        ]
-    )
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random(SAMPLE) < codec.share, rng.standard_normal(SAMPLE), 0).astype(dtype)
+    message, out, exact = codec.encode(values), np.zeros_like(values), values.astype(np.float64)
+    lost = np.sum((codec.decode(message, out) - exact) ** 2) / max(float(exact @ exact), LEAST)
+    seconds = [
+        best(lambda: codec.encode(values)),
+        best(lambda: codec.decode(message, out)),
+        best(lambda: codec.decode(message, out, add=True)),
+    ]
+    numbers = np.array([*seconds, message.size, lost * SAMPLE]) / SAMPLE
     channel.bcast(numbers)
-    encode, decode, add = (numbers / SAMPLE).tolist()
-    return Coder(encode, decode, add)
+    return Coder(*numbers.tolist())
 
 
 def best(call: Callable[[], object]) -> float:

@@ -59,28 +59,45 @@ def reduce_by(
         raise ValueError(f"codec {method} cannot accumulate in another type")
     if algorithm in ("native", "node") and hasattr(method, "codec"):
         raise ValueError(f"algorithm {algorithm!r} cannot use the codec of {method}")
+    if algorithm != "native":
+        engine.algorithm(algorithm, "allreduce", send.nbytes, False, engine.together, {})
+
+    channel.agree(f"{send.size} x {send.dtype}", op, method, f"key {key!r}", algorithm)
 
     def allreduce(
         x: np.ndarray,
         op: str = "sum",
         codec: Codec | None = None,
-        lost: np.ndarray | None = None,
+        out: np.ndarray | None = None,
+        lost: bool = False,
         prefer: str = "auto",
     ) -> np.ndarray:
-        wishes: dict[str, Any] = {"op": op, "algorithm": prefer if algorithm == "auto" else algorithm, "codec": codec}
-        if lost is not None:
-            return engine.blocking("allreduce", lost, x, lost=True, **wishes)
+        wishes: dict[str, Any] = {"op": op, "algorithm": algorithm}
+        if codec is not None:
+            wishes |= {"codec": codec, "prefer": prefer}
+        if lost:
+            return engine.blocking("allreduce", x, np.empty_like(x) if out is None else out, lost=True, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)
 
-    step = counted(method, key) if getattr(method, "warmup", 0) else channel.counters[0] % MOST_OPERATIONS * OPERATION
-    total = method.reduce(send, allreduce, key, Context(int(step), 0, channel.rank, channel.size))
-    recv[...] = total / channel.size if op == "avg" else total
+    warmup = bool(getattr(method, "warmup", 0))
+    step = counted(method, key) if warmup else int(channel.counters[0]) % MOST_OPERATIONS * OPERATION
+    room = recv if recv.shape == send.shape else None
+    total = method.reduce(send, allreduce, key, Context(step, 0, channel.rank, channel.size), room)
+    if warmup:
+        method.remember(key, step=np.array(step + 1))
+    if op == "avg":
+        total = np.divide(total, channel.size, out=total if total is recv else None)
+    if total is not recv:
+        in_memory(recv, recv)[...] = in_memory(total, send)
     return result
 
 
 def counted(method: Method, key: str) -> int:
     """The step of a tensor, for a warm-up: counted in the memory, so that it goes on after a resume."""
     before = method.recall(key, "step", ())
-    step = 0 if before is None else int(before)
-    method.remember(key, step=np.array(step + 1))
-    return step
+    return 0 if before is None else int(before)
+
+
+def in_memory(x: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The values in the order in which a contiguous array has them in memory: buffers may differ in shape."""
+    return x.reshape(-1, order="C" if like.flags.c_contiguous else "F")

@@ -6,8 +6,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,59 +22,84 @@ from allreduce.execute.loop import advance
 from allreduce.execute.mpi_abi import library
 from allreduce.execute.table import SINGLE, STREAMING
 
+from .machine import caches, driver, launcher, pinned, processor, revision, version
+
 __all__ = ["describe", "environment"]
 
-PREFIXES = ("OMPI_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_", "SLURM_")
+USERS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_", "ALLREDUCE_")
+#: What Open MPI and Intel MPI set for every rank.
+LAUNCHERS = (
+    "OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs",
+    "I_MPI_INFO_", "I_MPI_INTERNAL_", "I_MPI_HYDRA_TOPOLIB", "I_MPI_HYDRA_UUID", "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING",
+    "I_MPI_BIND_WIN_ALLOCATE", "I_MPI_RETURN_WIN_MEM_NUMA", "FI_PROVIDER_PATH",
+)  # fmt: skip
 
 
 def environment(comm: MPI.Intracomm) -> dict[str, Any]:
     """The machine, the libraries and the placement of ranks; collective."""
-    names = np.zeros((comm.size, 64), np.uint8)
-    name = socket.gethostname().encode()[:64]
-    names[comm.rank, : len(name)] = list(name)
-    comm.Allgather(names[comm.rank].copy(), names)
-    hosts = [bytes(row).rstrip(b"\0").decode() for row in names]
-    busiest = max(hosts.count(host) for host in set(hosts))
+    hosts = _everyones(comm, socket.gethostname(), 64)
+    masks = _everyones(comm, _cores(), 256)
+    counts = {host: hosts.count(host) for host in dict.fromkeys(hosts)}
+    own_cores = pinned([(host, _listed(mask)) for host, mask in zip(hosts, masks, strict=True)])
+    usable = cores(comm)
+    oversubscribed = max(counts.values()) > usable
     return {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "arguments": sys.argv[1:],
         "ranks": comm.size,
-        "hosts": {host: hosts.count(host) for host in dict.fromkeys(hosts)},
-        "cores": (usable := cores(comm)),
-        "oversubscribed": busiest > usable,
+        "hosts": counts,
+        "cores": usable,
+        "masks": masks,
+        "pinned": own_cores,
+        "oversubscribed": oversubscribed,
+        "marks": ["oversubscribed"] * oversubscribed + ["unpinned"] * (not own_cores),
+        "load": list(os.getloadavg()),
+        "launcher": launcher(),
         "mpi": " ".join(MPI.Get_library_version().split("\n")[0].partition(",")[0].replace("Version:", "").split()),
-        "processor": _processor(),
+        "processor": processor(),
+        "caches": caches(),
+        "driver": driver(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
-        "torch": _version("torch"),
-        "revision": _revision(),
-        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES)},
+        "torch": version("torch"),
+        "revision": revision(),
+        "variables": settings(os.environ),
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that a user has set."""
+    return {k: v for k, v in sorted(variables.items()) if k.startswith(USERS) and not k.startswith(LAUNCHERS)}
 
 
-def _processor() -> str:
+def _everyones(comm: MPI.Intracomm, text: str, width: int) -> list[str]:
+    """The texts of all ranks, cut to a width in bytes; collective."""
+    mine, all_of_them = np.zeros(width, np.uint8), np.empty((comm.size, width), np.uint8)
+    encoded = text.encode()[:width]
+    mine[: len(encoded)] = list(encoded)
+    comm.Allgather(mine, all_of_them)
+    return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in all_of_them]
+
+
+def _cores() -> str:
+    """The cores that this rank may use, as Linux writes them: 0-3,8."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("Cpus_allowed_list"))
     except (OSError, StopIteration):
-        return platform.machine()
+        return f"0-{(os.cpu_count() or 1) - 1}"
 
 
-def _revision() -> str:
-    here = Path(__file__).parent
-    try:
-        command = ["git", "-C", str(here), "describe", "--always", "--dirty"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
+def _listed(text: str) -> frozenset[int]:
+    """The numbers of such a list.
+
+    >>> sorted(_listed("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    pairs = [(part.split("-")[0], part.split("-")[-1]) for part in text.split(",") if part[:1].isdigit()]
+    return frozenset(core for low, high in pairs for core in range(int(low), int(high) + 1))
 
 
 def describe() -> None:
@@ -103,13 +128,17 @@ def describe() -> None:
         mode = channel.counters[4]
         print(f"publishing     {'streaming' if mode & STREAMING else 'ordinary'} stores, by the time of 64 KB"
               f"{'; two ranks in one shot' if mode & SINGLE and channel.size == 2 else ''}")  # fmt: skip
-    print("devices        host memory only")
+    print(f"started by     {facts['launcher']}; allowed cores: " + "; ".join(facts["masks"]))
+    print("caches         " + ", ".join(f"{name} {size >> 10} KiB" for name, size in facts["caches"].items()))
+    print(f"devices        host memory only{', NVIDIA driver ' + facts['driver'] if facts['driver'] else ''}")
     print(f"import         {importing:.2f} s without MPI")
     print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")
     print(f"               {advance.stats.cache_path}")
     print(f"first auto     {times[2]:.2f} s, then {times[3] * 1e6:.1f} us")
     if facts["oversubscribed"]:
         print("warning        more ranks than cores: results are right, times mean nothing")
+    elif not facts["pinned"]:
+        print("warning        ranks may move between each other's cores: times vary more than they must")
     for name, value in facts["variables"].items():
         print(f"variable       {name}={value}")
 

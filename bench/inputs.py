@@ -1,6 +1,7 @@
 """Inputs whose right answer is known exactly, real values with a bound, and the buffers that hold them."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ __all__ = ["Arena", "Case", "exact", "lossy", "real"]
 
 #: Long and prime, so that no block or segment of a buffer looks like another.
 PERIOD = 1021
+LINE = 64
 
 REFERENCE = {
     "sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum,
@@ -96,20 +98,19 @@ def lossy(case: Case, codec: Codec, dtype: np.dtype, size: int) -> Case:
 class Arena:
     """Buffers of the largest size, made once: later sizes use their beginnings."""
 
-    def __init__(self, kind: str, dtype: np.dtype, most: int) -> None:
-        self.dtype, self.most = dtype, most
-        self.make = allreduce.empty_shared if kind == "shared" else np.empty
-        self.arrays: dict[str, np.ndarray] = {}
+    def __init__(self, kind: str, most: int, comm: Any) -> None:
+        self.most = most
+        self.make = partial(allreduce.empty_shared, comm=comm) if kind == "shared" else np.empty
+        self.buffers: dict[str, np.ndarray] = {}
 
-    def array(self, name: str, count: int) -> np.ndarray:
+    def array(self, name: str, count: int, dtype: np.dtype) -> np.ndarray:
         """The first elements of the buffer of this name."""
-        if name not in self.arrays:
-            self.arrays[name] = self.make(self.most, self.dtype)
-        return self.arrays[name][:count]
+        return self.arrays(name, count, dtype, 1)[0]
 
-    def inputs(self, cases: tuple[Case, Case]) -> tuple[np.ndarray, np.ndarray]:
-        """Buffers that hold the two cases' inputs."""
-        arrays = self.array("input 0", cases[0].send.size), self.array("input 1", cases[1].send.size)
-        for array, case in zip(arrays, cases, strict=True):
-            np.copyto(array, case.send)
-        return arrays
+    def arrays(self, name: str, count: int, dtype: np.dtype, number: int) -> list[np.ndarray]:
+        """Several, one behind the other, none sharing a cache line with the next."""
+        stride = -(-count * dtype.itemsize // LINE) * LINE
+        if name not in self.buffers or self.buffers[name].size < stride * number:
+            self.buffers[name] = self.make(max(self.most, stride * number), np.uint8)
+        whole = self.buffers[name]
+        return [whole[i * stride :][: count * dtype.itemsize].view(dtype) for i in range(number)]

@@ -28,6 +28,8 @@ def table(paths: Iterable[Path]) -> str:
                     value = row["ratio"] if base == "native" else row["median"] / times[row["nbytes"], base]
                     key = _column(base, facts), row["nbytes"], facts["rewrite"]
                     ratios.setdefault(key, []).append(value)
+    if not ratios:
+        raise ValueError("no file has rows of node beside native, gloo or copy; scripts/peers makes such")
     return _markdown(ratios, machines)
 
 

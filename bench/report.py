@@ -1,153 +1,102 @@
-"""Rows as text while they come, as JSON Lines for good, and the winners at the end."""
+"""One page of pictures and numbers, that needs nothing but itself."""
 
-import json
-import os
-import sys
-from dataclasses import asdict, dataclass, field
+import re
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["Report", "Row"]
+from .guidelines import violations
+from .journal import collect
+from .launches import distinct, environments
+from .records import IDENTITY, Row
+
+if TYPE_CHECKING:
+    from .pictures import Picture  # matplotlib is not everywhere
+
+__all__ = ["page", "write"]
+
+#: What all rows in a section of the page have in common.
+SETTING = tuple(name for name in IDENTITY if name not in ("nbytes", "count", "algorithm", "codec"))
+MEANING = {
+    "oversubscribed": "there were more ranks than cores. Results are right, times mean little.",
+    "unpinned": "ranks could move between each other's cores. Times vary more than they must.",
+}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One algorithm at one size; times in seconds, bandwidths in GB/s (10^9 bytes).
+class Section(NamedTuple):
+    """What was measured in one setting."""
 
-    `batch` calls back to back make a repetition; where it is 1, each followed a barrier. `algbw` is bytes over time;
-    `busbw` multiplies by 2(p-1)/p, what every rank must send (nccl-tests' convention).
+    title: str
+    pictures: "list[Picture]"
+    rows: list[Row]
+
+
+def write(files: list[Path], out: Path, figures: Path | None = None) -> None:
+    """Make a page of sweeps' files, and of its pictures files in a folder, if that is given.
+
+    ValueError if nothing is measured in the files, or the packages for it are missing.
     """
-
-    nbytes: int
-    count: int
-    dtype: str
-    op: str
-    ranks: int
-    algorithm: str
-    codec: str | None
-    batch: int
-    median: float
-    low: float
-    high: float
-    p99: float
-    algbw: float
-    predicted: float | None
-    ratio: float | None
-    wrong: int
-    samples: list[float] = field(repr=False)
-
-    @property
-    def busbw(self) -> float:
-        return self.algbw * 2 * (self.ranks - 1) / self.ranks
+    others, rows = collect(files)
+    rows = [row for row in rows if row.valid.size]
+    if not rows:
+        raise ValueError("nothing is measured in these files")
+    try:
+        text = page(environments(others), rows)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"report needs {error.name}: pip install allreduce[report]") from None
+    out.write_text(text)
+    if figures:
+        figures.mkdir(parents=True, exist_ok=True)
+        for number, svg in enumerate(re.findall(r"<svg.*?</svg>", text, re.S), 1):
+            (figures / f"{number:02}.svg").write_text(svg)
 
 
-HEAD = (
-    "  size(B)  algorithm                codec            calls    time(us)      95% interval        p99"
-    "  algbw(GB/s)  busbw(GB/s)  model(us)  /native  #wrong"
-)
+def page(launches: list[dict[str, Any]], rows: list[Row]) -> str:
+    """The HTML."""
+    import jinja2
 
+    from .looks import emphasized
+    from .pictures import maps, pictures
 
-def text(row: Row) -> str:
-    """One line under HEAD."""
-    model = "-" if row.predicted is None else f"{row.predicted * 1e6:.2f}"
-    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-    return (
-        f"{row.nbytes:9d}  {row.algorithm:24} {row.codec or '-':15} {row.batch:6d}"
-        f"  {row.median * 1e6:10.2f}  {row.low * 1e6:9.2f} {row.high * 1e6:9.2f}"
-        f" {row.p99 * 1e6:10.2f}  {row.algbw:11.3f}  {row.busbw:11.3f} {model:>10} {ratio:>8} {row.wrong:7d}"
+    looks = emphasized(rows)
+    settings: dict[tuple[Any, ...], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (row.nbytes, row.time.median)):
+        settings.setdefault(tuple(getattr(row, name) for name in SETTING), []).append(row)
+    shared = {name for i, name in enumerate(SETTING) if len({key[i] for key in settings}) == 1}
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.get_template("report.html").render(
+        title=", ".join(dict.fromkeys(row.mpi for row in rows)),
+        rows=rows,
+        repetitions=sum(row.valid.size for row in rows),
+        launches=max(len(launches), 1),
+        replicated=any(len(row.samples) > 1 for row in rows),
+        wrong=sum(row.wrong for row in rows),
+        marks=sorted({mark for row in rows for mark in row.marks} & MEANING.keys()),
+        meaning=MEANING,
+        unfinished=sum(not row.complete for row in rows),
+        broken=violations(rows),
+        maps=list(maps(rows, looks)),
+        sections=[
+            Section(title(same[0], shared), list(pictures(same, looks, str(k))), same)
+            for k, same in sorted(settings.items(), key=lambda item: (*item[0][:2], str(item)))  # by MPI, then by ranks
+        ],
+        machines=distinct(launches),
     )
 
 
-class Report:
-    """Prints and writes on rank 0, and remembers on all whether anything was wrong.
-
-    A progress bar where there is a terminal, plain lines elsewhere.
-    """
-
-    def __init__(self, environment: dict[str, Any], path: Path | None, sizes: int, speaks: bool) -> None:
-        self.environment, self.path, self.speaks = environment, path, speaks
-        self.file: IO[str] | None = None
-        self.progress: Any = None
-        if speaks and _terminal():
-            from rich.progress import Progress
-
-            self.progress = Progress(transient=True)
-            self.task = self.progress.add_task("message sizes", total=sizes)
-        self.all: list[Row] = []
-
-    def __enter__(self) -> "Report":
-        if self.speaks:
-            if self.path:
-                self.file = self.path.open("x")
-            e = self.environment
-            hosts = ", ".join(f"{n} on {host}" for host, n in e["hosts"].items())
-            self.say(f"# {e['mpi']}; {e['ranks']} ranks ({hosts}), {e['cores']} cores; {e['processor']}")
-            if e["oversubscribed"]:
-                self.say("# more ranks than cores: results are right, times mean nothing")
-            self.write("environment", e)
-            if self.progress:
-                self.progress.start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.progress:
-            self.progress.stop()
-        if self.speaks:
-            self.winners()
-        if self.file:
-            self.file.close()
-
-    def say(self, line: str) -> None:
-        if self.progress and self.progress.live.is_started:
-            self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
-        else:
-            print(line, flush=True)
-
-    def write(self, record: str, facts: dict[str, Any]) -> None:
-        if self.file:
-            self.file.write(json.dumps({"record": record, **facts}) + "\n")
-            self.file.flush()
-
-    def constants(self, alpha: float, beta: float, gamma: float) -> None:
-        """The model's constants, fitted in this run."""
-        if self.speaks:
-            words = f"alpha {alpha * 1e6:.2f} us, beta {beta * 1e9:.3f} ns/B, gamma {gamma * 1e9:.3f} ns/B added"
-            self.say(f"# model: {words}")
-            self.say(HEAD)
-            self.write("constants", {"alpha": alpha, "beta": beta, "gamma": gamma})
-
-    def rows(self, rows: list[Row]) -> None:
-        """All of one size, the fastest first."""
-        self.all += rows
-        if not self.speaks:
-            return
-        for row in sorted(rows, key=lambda row: row.median):
-            self.say(text(row))
-            self.write("row", {**asdict(row), "busbw": row.busbw})
-        if self.progress:
-            self.progress.advance(self.task)
-
-    def winners(self) -> None:
-        """Per size, our best that adds exactly."""
-        if not self.all:
-            return
-        print("\n# best of ours per size\n" + HEAD)
-        for nbytes in sorted({row.nbytes for row in self.all}):
-            ours = [r for r in self.all if r.nbytes == nbytes and r.algorithm not in ("native", "copy") and not r.codec]
-            if ours:
-                print(text(min(ours, key=lambda row: row.median)))
-        wrong = sum(row.wrong for row in self.all)
-        print(f"\n# {len(self.all)} rows, {'all correct' if not wrong else f'{wrong} WRONG ELEMENTS'}", flush=True)
-
-    def exit_code(self) -> int:
-        """1 if anything was wrong."""
-        return int(any(row.wrong for row in self.all))
+def title(row: Row, shared: set[str]) -> str:
+    """What tells a section from the others, and what it needs anyway."""
+    words = {
+        "mpi": row.mpi, "ranks": several(row.ranks, "rank"), "nodes": several(row.nodes, "node"),
+        "dtype": row.dtype, "op": row.op, "accumulate": f"summed in {row.accumulate}" if row.accumulate else "",
+        "place": "in place" if row.place == "in" else "out of place", "buffers": f"{row.buffers} buffers",
+        "cache": f"{row.cache} caches", "start": f"started by {row.start}", "across": f"{row.across} over ranks",
+        "call": row.call,
+    }  # fmt: skip
+    always = {"ranks", "dtype", "op"}
+    return ", ".join(word for name, word in words.items() if word and (name in always or name not in shared))
 
 
-def _terminal() -> bool:
-    """Whether a person is watching. Open MPI gives every rank a terminal of its own: ask where its launcher writes."""
-    if "OMPI_COMM_WORLD_RANK" in os.environ:
-        return os.path.realpath(f"/proc/{os.getppid()}/fd/1").startswith(("/dev/pts/", "/dev/tty"))
-    return sys.stdout.isatty()
-
+def several(number: int, word: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{number} {word}{'s' * (number > 1)}"

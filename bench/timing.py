@@ -3,20 +3,23 @@
 import gc
 import time
 from collections.abc import Callable
-from itertools import repeat
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from .inputs import Case
+from .rounds import Rounds
+from .starts import Barrier, Window
+from .work import Work
 
-__all__ = ["Cell", "measure"]
+__all__ = ["BATCHED", "Cell", "measure"]
 
 #: Up to this many bytes a repetition is a batch of calls back to back, for the clock and the barrier are coarser
-#: than one call; above, every call follows a barrier.
-BATCHED, BATCH = 1 << 10, 200
+#: than one call; above, every call has a start of its own.
+BATCHED = 1 << 10
 BATCH_SECONDS = 0.02
-FEWEST, MOST = 11, 200
 
 
 class Cell:
@@ -24,75 +27,89 @@ class Cell:
 
     Parameters
     ----------
-    call : callable of (send, recv)
-    cases, inputs : pairs
-        The right answers, and the buffers that hold the inputs.
-    result : numpy.ndarray
-        Nobody else's.
-    rewrite : bool
-        Write the input anew before every repetition: what others have of it in their caches is void.
+    call : callable
+        Of the pairs in `arguments`.
+    cases : pair of Case
+        What is given and what must come out.
+    arguments : pair of lists
+        For each variant, the arguments of as many calls as are made back to back.
+    results : list of numpy.ndarray
+        Where each of these calls leaves its result.
+    prepare : callable of (variant)
+        Called before every repetition, outside of its time.
     checked : bool
         False for what is no all-reduce.
-
-    Attributes
-    ----------
-    samples : list of float
-        Seconds per call on this rank.
-    wrong : int
-        Elements that were not as they must be, over all repetitions on this rank.
+    work : Work, optional
+        What the call computes while it is under way: none at first, then as long as the call took without.
     """
 
     def __init__(
         self,
-        call: Callable[[np.ndarray, np.ndarray], object],
+        call: Callable[[Any, Any], object],
         cases: tuple[Case, Case],
-        inputs: tuple[np.ndarray, np.ndarray],
-        result: np.ndarray,
-        rewrite: bool = False,
+        arguments: tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]],
+        results: list[np.ndarray],
+        prepare: Callable[[int], object],
         checked: bool = True,
+        work: Work | None = None,
     ) -> None:
-        self.call, self.cases, self.inputs, self.result = call, cases, inputs, result
-        self.rewrite, self.checked = rewrite, checked
-        self.samples: list[float] = []
-        self.wrong = 0
+        self.call, self.cases, self.arguments, self.results = call, cases, arguments, results
+        self.prepare, self.checked, self.work = prepare, checked, work or Work()
+        self.variant = self.batch = 0
 
-    def repetition(self, comm: MPI.Intracomm, variant: int, batch: int) -> float:
-        """Time one batch of calls and check its result."""
-        call, send, recv = self.call, self.inputs[variant], self.result
-        if self.rewrite:
-            np.copyto(send, self.cases[variant].send)
-        comm.Barrier()
-        begin = time.perf_counter()
-        for _ in repeat(None, batch):
+    def repetition(self, start: Barrier | Window, variant: int, batch: int) -> tuple[float, int]:
+        """Time one batch of calls: seconds per call, infinite if this rank started late, and wrong elements."""
+        self.variant, self.batch = variant, batch
+        call = self.call
+        self.prepare(variant)
+        calls = islice(self.arguments[variant], batch)
+        begin = start.wait()
+        for send, recv in calls:
             call(send, recv)
         elapsed = (time.perf_counter() - begin) / batch
-        if self.checked:
-            self.wrong += self.cases[variant].wrong(recv)
-        return elapsed
+        return elapsed, self.case.wrong(self.result) if self.checked else 0
+
+    @property
+    def case(self) -> Case:
+        """Of the last repetition."""
+        return self.cases[self.variant]
+
+    @property
+    def result(self) -> np.ndarray:
+        """Of the last call."""
+        return self.results[self.batch - 1]
 
 
-def measure(cells: list[Cell], nbytes: int, comm: MPI.Intracomm, seconds: float, rng: np.random.Generator) -> int:
-    """Fill the cells' samples; returns how many calls a repetition is.
+def measure(
+    cells: list[Cell], most: int, comm: MPI.Intracomm, start: Barrier | Window, rounds: Rounds, rng: np.random.Generator
+) -> None:
+    """Measure rounds of all cells until it is enough.
 
     Parameters
     ----------
     cells : list of Cell
         Of the same algorithms in the same order on all ranks.
-    seconds : float
-        For each cell, within FEWEST and MOST repetitions.
+    most : int
+        Calls in a repetition.
     rng : numpy.random.Generator
         In the same state on all ranks: all go through the cells in the same shuffled order.
     """
-    first = np.array([[cell.repetition(comm, variant, 1) for variant in (0, 1, 0)][-1] for cell in cells])
+    barrier = Barrier(comm)
+    warm_up = np.array([[cell.repetition(barrier, variant, 1) for variant in (0, 1, 0)] for cell in cells])
+    first, early = warm_up[:, -1, 0].copy(), warm_up[:, :, 1].sum(1)
     comm.Allreduce(MPI.IN_PLACE, first, MPI.MAX)
-    batch = int(np.clip(BATCH_SECONDS / np.median(first), 1, BATCH)) if nbytes <= BATCHED else 1
-    rounds = int(np.clip(seconds / (batch * np.mean(first)), FEWEST, MOST))
+    batch = rounds.batch = int(np.clip(BATCH_SECONDS / np.median(first), 1, most))
+    for cell, seconds in zip(cells, first.tolist(), strict=True):
+        cell.work.seconds = seconds
+    start.prepare()
     gc.disable()
     try:
-        for number in range(rounds):
+        number, more = 0, True
+        while more:
+            seconds, wrong = np.empty(len(cells)), np.empty(len(cells))
             for index in rng.permutation(len(cells)):
-                cell = cells[index]
-                cell.samples.append(cell.repetition(comm, number % 2, batch))
+                seconds[index], wrong[index] = cells[index].repetition(start, number % 2, batch)
+            more, number = rounds.go_on(seconds, wrong if number else wrong + early), number + 1
+            start.judge(rounds.late)
     finally:
         gc.enable()
-    return batch

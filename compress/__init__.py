@@ -57,18 +57,27 @@ def get(text: "str | Codec", **params: Any) -> Any:
     if match["inner"]:
         if "codec" not in defaults:
             raise ValueError(f"{name} takes no codec in parentheses")
-        params["codec"] = get(match["inner"])
+        _once(name, "codec", params)
+        params["codec"] = match["inner"]
     elif "codec" in defaults and "codec" not in params:
         raise ValueError(f"{name} needs a codec: {name}(int8)")
     for option in filter(None, (match["params"] or "").split(",")):
-        key, _, value = option.partition("=")
-        params[key.strip()] = value.strip()
+        key, _, value = (part.strip() for part in option.partition("="))
+        _once(name, key, params)
+        params[key] = value
     for key, value in params.items():
         if key not in defaults:
             raise ValueError(f"{name} has no parameter {key!r}; it has {', '.join(defaults) or 'none'}")
-        if isinstance(value, str):
+        if key == "codec":
+            params[key] = get(value)
+        elif isinstance(value, str):
             params[key] = _value(name, key, value, type(defaults[key]))
     return make(**presets, **params)
+
+
+def _once(name: str, key: str, params: dict[str, Any]) -> None:
+    if key in params:
+        raise ValueError(f"{name} is given {key!r} twice")
 
 
 def _value(name: str, key: str, text: str, kind: type) -> Any:

@@ -11,7 +11,7 @@ from allreduce.execute.elements import CODES, SUM, combine, narrow, stored, wide
 from .memory import inline
 from .values import LARGEST
 
-__all__ = ["FLOAT32", "fetch", "put", "saturated", "settle", "start"]
+__all__ = ["FLOAT32", "fetch", "put", "rounded", "saturated", "settle", "start"]
 
 FLOAT32 = CODES.index(np.dtype(np.float32))
 #: What float32 may exceed, by the code of the dtype.
@@ -49,10 +49,15 @@ def _fetch_of(code, address, n, values):
 
 
 @inline
+def rounded(code: int, value: Any) -> Any:
+    """A decoded value as it is stored."""
+    return narrow(code, saturated(code, value))
+
+
+@inline
 def put(code: int, y: Any, i: int, value: Any) -> None:
     """y[i] += value, which is rounded to the dtype first, so that decode-then-add is the same."""
-    rounded = widen(code, narrow(code, saturated(code, value)))
-    y[i] = narrow(code, combine(SUM, widen(code, y[i]), rounded))
+    y[i] = narrow(code, combine(SUM, widen(code, y[i]), widen(code, rounded(code, value))))
 
 
 @inline
@@ -79,4 +84,4 @@ def settle(adding: int, code: int, out: int, a: int, n: int, values: Any) -> Non
     else:
         y = stored(code, out, n)
         for i in range(n):
-            y[i] = narrow(code, saturated(code, values[i]))
+            y[i] = rounded(code, values[i])

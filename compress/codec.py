@@ -33,6 +33,8 @@ class Codec:
         Messages can be added without decoding them.
     exact_size : bool
         `nbytes` is the size, not only a bound.
+    share : float
+        Of the values that are not zero, where that is what the codec is for: prices count on it, bits do not.
     random : bool
         The message depends on the context, because random numbers are drawn.
     unbiased : bool
@@ -46,6 +48,7 @@ class Codec:
     lossless: bool = False
     homomorphic: bool = False
     exact_size: bool = True
+    share: float = 1.0
 
     @property
     def random(self) -> bool:

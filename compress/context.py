@@ -43,8 +43,11 @@ class Kernels(NamedTuple):
         out = values of the message at a.
     add : Kernel
         out = values at a + values of the message at b; out may be a.
+    rest : Kernel, optional
+        out = values at a - values of the message at b; out may be a. Where there is a shorter way than by decoding.
     """
 
     encode: "Kernel"
     decode: "Kernel"
     add: "Kernel"
+    rest: "Kernel | None" = None

@@ -7,7 +7,7 @@ import numpy as np
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, working
+from .method import AllReduce, Method, check_codec, working
 from .warmup import check, warmed
 
 __all__ = ["DGC"]
@@ -51,15 +51,21 @@ class DGC(Method):
     def __post_init__(self) -> None:
         doors.share(self, "momentum")
         doors.whole(self, "warmup")
+        check_codec(self)
         check(self.codec, self.warmup)
+        doors.shrinking(self.codec)
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         codec, dtype = warmed(self.codec, self.warmup, at.step), working(x)
         velocity, residual = (self.recall(key, part, x.shape) for part in ("velocity", "residual"))
         if velocity is None or residual is None:
             velocity = residual = np.zeros(x.shape, dtype)
         velocity = dtype.type(self.momentum) * velocity + x.astype(dtype)
         wanted = residual + velocity
-        sent = codec.decode(codec.encode(wanted, at=at), np.empty_like(x))
-        self.remember(key, velocity=np.where(sent != 0, 0, velocity), residual=wanted - sent)
-        return allreduce(sent, codec=codec)
+        sent = codec.decode(codec.encode(wanted, at=at), np.empty(x.shape, x.dtype))
+        velocity, residual = np.where(sent != 0, 0, velocity), wanted - sent
+        total = allreduce(sent, codec=codec)
+        self.remember(key, velocity=velocity, residual=residual)
+        return total

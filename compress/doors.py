@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DTYPES", "choice", "positive", "power_of_two", "readable", "room", "share", "sixteenths", "values", "whole"]
+__all__ = [
+    "DTYPES", "choice", "positive", "power_of_two", "readable", "room", "share", "shrinking", "sixteenths", "values",
+    "whole",
+]  # fmt: skip
 
 #: What can be encoded; float64 is computed in float32.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -80,3 +83,13 @@ def readable(codec: Any, message: np.ndarray, out: np.ndarray) -> np.ndarray:
     if message.size > expected or (codec.exact_size and message.size != expected):
         raise ValueError(f"a {codec} message of {out.size} values has {expected} bytes, not {message.size}")
     return np.ascontiguousarray(message)
+
+
+def shrinking(codec: Any) -> None:
+    """Refuse a codec that may lose more than there was: what is lost and sent again would grow without end."""
+    if not codec.unbiased:
+        return
+    x = np.random.default_rng(0).standard_normal(1 << 12).astype(np.float32)
+    lost = np.sum(np.square(x - codec.decode(codec.encode(x), np.empty_like(x)))) / np.sum(np.square(x))
+    if lost >= 1:
+        raise ValueError(f"{codec} loses {lost:.3g} times what there is, and residuals would grow; take a biased codec")

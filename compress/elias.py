@@ -82,7 +82,7 @@ class Elias(Codec):
         values = np.empty(out.size, np.float32)
         if read_blocks(message, self.block, values) != message.size:
             raise ValueError(f"a message of {message.size} bytes does not fit {out.size} of {out.dtype}")
-        top = float(ml_dtypes.finfo(out.dtype).max)
+        top = min(float(ml_dtypes.finfo(out.dtype).max), float(np.finfo(np.float32).max))
         decoded = np.clip(values, -top, top).astype(out.dtype).reshape(out.shape)
         if add:
             out += decoded

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, working
+from .method import AllReduce, Method, check_codec, working
 from .warmup import check, warmed
 
 __all__ = ["ErrorFeedback", "reduce_with", "wanted"]
@@ -47,46 +48,61 @@ class ErrorFeedback(Method):
     codec: Codec
     warmup: int = 0
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    spare: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         doors.whole(self, "warmup")
+        check_codec(self)
         check(self.codec, self.warmup)
+        doors.shrinking(self.codec)
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, allreduce, key, at)
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, allreduce, key, at, out)
 
     def residual(self, key: str) -> np.ndarray:
         """What of a tensor was lost on this rank, and is still to be sent."""
-        return self.memory[key]["residual"]
+        return self.memory[key]["residual"].copy()
 
 
 def reduce_with(
-    method: Method,
+    method: Any,
     codec: Codec,
     x: np.ndarray,
     allreduce: Callable[..., np.ndarray],
     key: str,
     at: Context,
+    out: np.ndarray | None = None,
     prefer: str = "auto",
 ) -> np.ndarray:
     """The sum of x plus the residual of a tensor; what this rank loses at any hop is the next residual.
 
+    The residual before and that after lie in two arrays, used in turn: `method.spare` has the other one, by key.
     If the sum is rounded to half precision, rank 0 answers for that.
     """
-    values = wanted(method, x, key)
-    lost = np.zeros_like(values)
-    total = allreduce(values, codec=codec, lost=lost, prefer=prefer)
+    values = wanted(method, x, key, method.spare.pop(key, None))
+    total = allreduce(values, codec=codec, out=room(out, x.shape, values.dtype), lost=True, prefer=prefer)
     result = total.astype(x.dtype, copy=False)
     if result.dtype != total.dtype and at.rank == 0:
-        lost += total - result
-    method.remember(key, residual=lost)
+        values += total - result
+    before = method.recall(key, "residual", x.shape)
+    method.spare[key] = before if method.remember(key, residual=values) else values
     return result
 
 
-def wanted(method: Method, x: np.ndarray, key: str) -> np.ndarray:
-    """x plus the residual of a tensor, in a new array."""
+def wanted(method: Method, x: np.ndarray, key: str, out: np.ndarray | None = None) -> np.ndarray:
+    """x plus the residual of a tensor, in `out` if that will do."""
     residual = method.recall(key, "residual", x.shape)
-    values = x.astype(working(x), order="C")
-    if residual is not None:
-        values += residual
+    values = room(out, x.shape, working(x))
+    if residual is None:
+        np.copyto(values, x)
+    else:
+        np.add(x, residual, out=values)
     return values
+
+
+def room(array: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array that is in order, or else a new one."""
+    good = array is not None and array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+    return array if array is not None and good else np.empty(shape, dtype)

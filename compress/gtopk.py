@@ -45,6 +45,8 @@ class GTopK(Sparsified):
     [ 4. 10.  0.  0.] [1. 0. 0. 3.]
     """
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         codec = warmed(self.codec, self.warmup, at.step)
-        return reduce_with(self, codec, x, allreduce, key, at, prefer="binomial_tree")
+        return reduce_with(self, codec, x, allreduce, key, at, out, prefer="binomial_tree")

@@ -65,8 +65,8 @@ class Linear(Rounding):
 
     @property
     def idempotent(self) -> bool:
-        """Of the largest value the code is L, so that the step is found again; products with it are exact."""
-        return self.norm == "max"
+        """Of the largest value the code is L, if it is not chosen at random, so that the step is found again."""
+        return self.norm == "max" and not self.random
 
     @property
     def levels(self) -> int:

@@ -59,7 +59,7 @@ class Lossless(Exact):
             return out
         planes = message[1:].tobytes()
         if message[0]:
-            planes = zstandard().ZstdDecompressor().decompress(planes, max_output_size=out.nbytes)
+            planes = decompressed(planes, out.nbytes)
         if len(planes) != out.nbytes:
             raise ValueError(f"a message of {len(planes)} bytes of values does not fit {out.size} of {out.dtype}")
         values = np.frombuffer(planes, np.uint8).reshape(out.itemsize, -1).T.copy().view(out.dtype).reshape(out.shape)
@@ -68,6 +68,15 @@ class Lossless(Exact):
         else:
             out[...] = values
         return out
+
+
+def decompressed(message: bytes, most: int) -> bytes:
+    """What was compressed, if it is not longer."""
+    library = zstandard()
+    try:
+        return bytes(library.ZstdDecompressor().decompress(message, max_output_size=most))
+    except library.ZstdError as error:
+        raise ValueError(f"a damaged message of {len(message)} bytes: {error}") from None
 
 
 def zstandard() -> Any:

@@ -3,12 +3,15 @@
 from typing import Any, Protocol
 
 import numpy as np
+from numba import njit
+
+from allreduce.execute.cache import keep
 
 from .codec import START, Codec
 from .context import Context
 from .table import config
 
-__all__ = ["AllReduce", "Method"]
+__all__ = ["AllReduce", "Method", "check_codec", "finite", "working"]
 
 
 class AllReduce(Protocol):
@@ -19,11 +22,13 @@ class AllReduce(Protocol):
     x : ndarray
     op : str
     codec : Codec, optional
-    lost : ndarray, optional
-        Of the shape and dtype of x: to it is added what the encodings of this rank lose, of its own values, of partial
-        and of finished sums. Result and losses of all ranks add up to the inputs.
+    out : ndarray, optional
+        Of the shape and dtype of x, and other memory: where the result goes if losses are asked for.
+    lost : bool
+        Leave in x what the encodings of this rank lose, of its own values, of partial and of finished sums. Result and
+        losses of all ranks add up to the inputs.
     prefer : str
-        The algorithm, if the user left the choice.
+        The algorithm, if the user left the choice and the codec pays; else there is no codec.
     """
 
     def __call__(
@@ -31,7 +36,8 @@ class AllReduce(Protocol):
         x: np.ndarray,
         op: str = "sum",
         codec: Codec | None = None,
-        lost: np.ndarray | None = None,
+        out: np.ndarray | None = None,
+        lost: bool = False,
         prefer: str = "auto",
     ) -> np.ndarray: ...
 
@@ -49,7 +55,9 @@ class Method:
 
     memory: dict[str, dict[str, np.ndarray]]
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         """The sum of x over the ranks, or nearly; the same bits on all of them. x is left as it is.
 
         Parameters
@@ -60,6 +68,8 @@ class Method:
             A stable name of the tensor.
         at : Context
             Step, rank and number of ranks.
+        out : ndarray, optional
+            Room of the shape of x that the method may use, and return; it may be x, which is then not left as it is.
         """
         raise NotImplementedError
 
@@ -76,10 +86,12 @@ class Method:
             raise ValueError(f"{part} of {key!r} has shape {kept.shape}, not {shape}; reset({key!r}) to forget it")
         return kept
 
-    def remember(self, key: str, **parts: np.ndarray) -> None:
+    def remember(self, key: str, **parts: np.ndarray) -> bool:
         """Keep parts of a tensor for the next step; unless one is not finite, which would never leave the memory."""
-        if all(np.isfinite(part).all() for part in parts.values()):
+        good = all(finite(part.reshape(-1)) for part in parts.values())
+        if good:
             self.memory.setdefault(key, {}).update(parts)
+        return good
 
     def reset(self, key: str | None = None) -> None:
         """Forget a tensor, or all."""
@@ -96,9 +108,19 @@ class Method:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned; refuses that of another configuration."""
-        if state["config"] != str(self):
-            raise ValueError(f"the state is one of {state['config']}, not of {self}")
+        """Go on from what `state_dict` returned.
+
+        Raises
+        ------
+        ValueError
+            If it is of another configuration or damaged; the memory stays as it was.
+        """
+        if not isinstance(state, dict) or not isinstance(state.get("memory"), dict):
+            raise ValueError(f"a state is what state_dict returned, not {state!r:.80}")
+        if state.get("config") != str(self):
+            raise ValueError(f"the state is one of {state.get('config')}, not of {self}")
+        for key, parts in state["memory"].items():
+            check_parts(key, parts)
         self.memory = {
             key: {name: part.copy() for name, part in parts.items()} for key, parts in state["memory"].items()
         }
@@ -107,6 +129,31 @@ class Method:
         return config(self)
 
 
+def check_parts(key: Any, parts: Any) -> None:
+    """Refuse as the memory of a tensor what no method remembers."""
+    if not isinstance(key, str) or not isinstance(parts, dict):
+        raise ValueError(f"a state has arrays by the names of tensors and parts, not {parts!r:.80} by {key!r}")
+    for name, part in parts.items():
+        if not isinstance(part, np.ndarray) or part.dtype.kind not in "fi" or not np.isfinite(part).all():
+            raise ValueError(f"{name} of {key!r} in the state is no array of finite numbers, but {part!r:.80}")
+
+
+def check_codec(method: Any) -> None:
+    """Refuse as the codec of a method what is none, such as another method."""
+    if not isinstance(method.codec, Codec):
+        raise TypeError(f"{type(method).__name__} is made of a codec, such as get('int8'), not of {method.codec!r}")
+
+
 def working(x: np.ndarray) -> np.dtype:
     """The dtype in which a tensor is remembered: float32, or float64 for that."""
     return np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+
+
+@keep
+@njit(nogil=True)
+def finite(x: Any) -> bool:
+    """Whether all are finite numbers: in one pass, and without an array of truths."""
+    good = True
+    for i in range(x.size):
+        good &= x[i] - x[i] == 0
+    return good

@@ -29,6 +29,12 @@ class Nonzero(Exact):
     Message: a byte, 0 for all values, 1 for a bit per element, from the lowest, 2 for distances; then that, then the
     values. The length tells how many there are.
 
+    Parameters
+    ----------
+    share : float
+        Of the values of a sum that are thought not to be zero. ``algorithm="auto"`` goes by it, for all ranks must
+        choose alike, and none knows the values of the others; by default it takes the codec never.
+
     See: Renggli et al., SparCML: high-performance sparse communication for machine learning, SC 2019.
 
     >>> x = np.array([0, -0.0, 0, np.nan] + 996 * [0], np.float32)
@@ -38,6 +44,11 @@ class Nonzero(Exact):
     >>> Nonzero().decode(message, np.empty_like(x))[:4]
     array([ 0., -0.,  0., nan], dtype=float32)
     """
+
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        doors.share(self, "share")
 
     def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
         x = doors.values(x).reshape(-1)

@@ -47,18 +47,19 @@ class OkTopK(Sparsified):
     array([4., 9., 0., 0.], dtype=float32)
     """
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
-        def in_regions(x: np.ndarray, lost: np.ndarray, **wishes: Any) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        def in_regions(x: np.ndarray, out: np.ndarray, **wishes: Any) -> np.ndarray:
             regions = np.zeros((at.size, -(-x.size // at.size)), x.dtype)
-            left = np.zeros_like(regions)
             deal(x.reshape(-1), regions, back=False)
-            total = allreduce(regions, lost=left, **wishes)
-            deal(lost.reshape(-1), left, back=True)
-            deal(x.reshape(-1), total, back=True)
-            return x
+            total = allreduce(regions, **wishes)
+            deal(x.reshape(-1), regions, back=True)
+            deal(out.reshape(-1), total, back=True)
+            return out
 
         codec = warmed(self.codec, self.warmup, at.step)
-        return reduce_with(self, codec, x, in_regions, key, at, prefer="direct")
+        return reduce_with(self, codec, x, in_regions, key, at, out, prefer="direct")
 
 
 @keep

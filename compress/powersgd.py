@@ -46,7 +46,9 @@ class PowerSGD(Method):
         doors.whole(self, "rank", 1)
         doors.whole(self, "seed")
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         rows = x.shape[0] if x.ndim else 1
         columns = x.size // max(rows, 1)
         rank = min(self.rank, rows, columns)

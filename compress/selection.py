@@ -1,6 +1,10 @@
-"""The k largest magnitudes of an array, exactly, by radix selection."""
+"""The k largest magnitudes of an array, exactly, mostly in one pass.
 
-from math import ceil
+A sample tells a magnitude that a few more than k values reach. These are gathered, and the k largest found among them
+by radix selection; or among all, where the sample erred, as it must if very many values are equal.
+"""
+
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -11,11 +15,13 @@ from allreduce.execute.elements import widen
 from .memory import inline
 from .values import magnitude
 
-__all__ = ["kept", "select", "value"]
+__all__ = ["STRIP", "gather", "kept", "select", "value"]
 
 #: A magnitude has 31 bits; they are looked at in digits, from the highest.
 DIGITS = (11, 10, 10)
-FIRST = np.uint32(31 - DIGITS[0])
+#: Values that are compared at a time, and room that `gather` needs beyond what it is to find.
+STRIP = 4096
+SAMPLE = 1 << 14
 
 
 @njit(error_model="numpy")
@@ -31,50 +37,98 @@ def value(code: int, x: Any) -> Any:
 
 
 @njit(error_model="numpy")
-def _digit(counts: Any, k: int) -> tuple[int, int]:
+def gather(code: int, x: Any, least: Any, indices: Any) -> int:
+    """Write the indices of what has at least a magnitude, ascending; returns how many, or too many for the room."""
+    found, room = 0, indices.size - STRIP
+    flags = np.zeros(STRIP, np.uint8)
+    words = flags.view(np.uint64)
+    for first in range(0, x.size, STRIP):
+        if found > room:
+            break
+        part = x[first : first + STRIP]
+        for i in range(part.size):
+            flags[i] = np.uint8(magnitude(value(code, part[i])) >= least)
+        for i in range(part.size, STRIP):
+            flags[i] = 0
+        for word in range((part.size + 7) // 8):
+            if words[word]:  # of eight that are none is the rule; one by one without a branch, to be guessed wrong
+                for i in range(8):
+                    indices[found] = first + 8 * word + i
+                    found += np.int64(flags[8 * word + i])
+    return found
+
+
+@njit(error_model="numpy")
+def _digit(tables: Any, k: int) -> tuple[int, int]:
     """The digit of the k-th largest number, and how many numbers have a larger one."""
-    larger = 0
-    digit = counts.size - 1
-    while larger + counts[digit] < k:
-        larger += counts[digit]
+    larger, digit = 0, tables.shape[1]
+    while True:
         digit -= 1
-    return digit, larger
+        here = np.int64(tables[0, digit] + tables[1, digit] + tables[2, digit] + tables[3, digit])
+        if larger + here >= k:
+            return digit, larger
+        larger += here
+
+
+@njit(error_model="numpy")
+def _kth(code: int, x: Any, k: int) -> tuple[int, int]:
+    """The k-th largest magnitude, and how many are larger."""
+    prefix, larger, shift = 0, 0, np.uint32(31)
+    for width in DIGITS:
+        shift -= np.uint32(width)
+        tables = np.zeros((4, 1 << DIGITS[0]), np.uint32)  # four, for neighbours often have the same digit
+        for i in range(x.size):
+            key = magnitude(value(code, x[i]))
+            if key >> (shift + np.uint32(width)) == prefix:
+                tables[i & 3, (key >> shift) & np.uint32((1 << width) - 1)] += np.uint32(1)
+        digit, more = _digit(tables, k - larger)
+        prefix, larger = prefix << width | digit, larger + more
+    return prefix, larger
+
+
+@njit(error_model="numpy")
+def _largest(code: int, x: Any, k: int) -> Any:
+    """The indices of the k largest magnitudes."""
+    least, larger = _kth(code, x, k)
+    indices, found, ties = np.empty(k + 1, np.int64), 0, k - larger
+    for i in range(x.size):  # without a branch, which would be guessed wrong
+        key = magnitude(value(code, x[i]))
+        tie = np.int64(key == least) & np.int64(ties > 0)
+        indices[found] = i
+        found += np.int64(key > least) | tie
+        ties -= tie
+    return indices[:k]
+
+
+@njit(error_model="numpy")
+def _nearly(code: int, x: Any, k: int) -> Any:
+    """A magnitude that more than k values reach, but rarely many more, from a sample."""
+    apart = (x.size // SAMPLE) | 1
+    sample = np.empty((x.size - 1) // apart + 1, x.dtype)
+    for i in range(sample.size):
+        sample[i] = x[i * apart]
+    expected = k * sample.size / x.size
+    return np.uint32(_kth(code, sample, min(sample.size, ceil(expected + 4 * sqrt(expected) + 4)))[0])
 
 
 @inline
 def select(code: int, x: Any, k: int, chosen: Any) -> None:
     """Write the indices of the k largest magnitudes to `chosen`, ascending; of equal ones the first are taken.
 
-    One pass counts the highest digits, one collects what has the k-th largest's or a larger one, which is not much
-    more than k; among these the other digits are found. NaN is larger than infinity.
+    NaN is larger than infinity.
     """
     if k == 0:
         return
-    tables = np.zeros((4, 1 << DIGITS[0]), np.uint32)  # four, for neighbours often have the same digit
-    for i in range(x.size):
-        tables[i & 3, magnitude(value(code, x[i])) >> FIRST] += np.uint32(1)
-    counts = tables.sum(axis=0)
-    digit, larger = _digit(counts, k)
-    room = larger + counts[digit]
-    indices, keys = np.empty(room + 1, np.int64), np.empty(room + 1, np.uint32)
-    least, found = np.uint32(digit << FIRST), 0
-    for i in range(x.size):  # without a branch, which would be guessed wrong
-        key = magnitude(value(code, x[i]))
-        indices[found], keys[found] = i, key
-        found += key >= least
-    prefix, shift = digit, np.uint32(FIRST)
-    for width in DIGITS[1:]:
-        shift -= np.uint32(width)
-        counts = np.zeros(1 << width, np.uint32)
-        for j in range(room):
-            if keys[j] >> (shift + np.uint32(width)) == prefix:
-                counts[(keys[j] >> shift) & np.uint32((1 << width) - 1)] += np.uint32(1)
-        digit, more = _digit(counts, k - larger)
-        prefix, larger = prefix << width | digit, larger + more
-    ties, j = k - larger, 0
-    for i in range(room):
-        tie = keys[i] == prefix
-        if keys[i] > prefix or (tie and ties > 0):
-            chosen[j] = indices[i]
-            ties -= tie
-            j += 1
+    indices = np.empty(min(2 * k, x.size) + STRIP, np.int64)
+    found = gather(code, x, _nearly(code, x, k), indices)
+    if not k <= found <= 2 * k:
+        places = _largest(code, x, k)
+        for j in range(k):
+            chosen[j] = places[j]
+        return
+    nearly = np.empty(found, x.dtype)
+    for j in range(found):
+        nearly[j] = x[indices[j]]
+    places = _largest(code, nearly, k)
+    for j in range(k):
+        chosen[j] = indices[places[j]]

@@ -14,7 +14,8 @@ The rules that give all ranks the same bits, with a codec as without:
 import threading
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,16 @@ from .context import Context
 
 __all__ = ["edges", "run", "simulate", "traffic"]
 
-#: By sender, receiver and block: the message, and whose contributions are in it.
-Mail = dict[tuple[int, int, int], tuple[np.ndarray, int]]
+
+class Coded(NamedTuple):
+    """A message, and what it decodes to."""
+
+    message: np.ndarray
+    values: np.ndarray
+
+
+#: What travels, and whose contributions are in it, by sender, receiver and block.
+Mail = dict[tuple[int, int, int], tuple[Coded, int]]
 
 
 def edges(count: int, blocks: int, block: int) -> list[int]:
@@ -43,6 +52,8 @@ def simulate(
     number: int = 0,
     op: np.ufunc = np.add,
     lost: Sequence[np.ndarray] | None = None,
+    average: bool = False,
+    **facts: Any,
 ) -> list[np.ndarray]:
     """All-reduce one array per rank.
 
@@ -60,18 +71,22 @@ def simulate(
         What combines two arrays, where there is no codec.
     lost : sequence of ndarray, optional
         One per rank, to which is added what its encodings lose.
+    average : bool
+        Divide finished sums by the number of ranks.
+    **facts
+        Of the schedule, such as ``segments=4``, or ``collective="reduce", root=1``.
 
     Returns
     -------
     list of ndarray
-        What each rank ends with: the same bits on all.
+        What each rank ends with: the same bits on all; of a reduce, the root's counts.
 
     >>> from compress import get
     >>> ranks = [np.array([3, -7], np.float32), np.array([1, 2], np.float32)]
     >>> simulate("direct", ranks)[0], simulate("direct", ranks, get("int4:block=8"))[1]
     (array([ 4., -5.], dtype=float32), array([ 4.2890625, -5.0039062], dtype=float32))
     """
-    return _Simulation(algorithm, arrays, codec, number, op, lost).run()
+    return _Simulation(algorithm, arrays, codec, number, op, lost, average, **facts).run()
 
 
 def traffic(algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None = None) -> list[int]:
@@ -80,7 +95,7 @@ def traffic(algorithm: str, arrays: Sequence[np.ndarray], codec: Codec | None = 
     >>> traffic("ring", [np.zeros(60, np.float32)] * 3)
     [320, 320, 320]
     """
-    simulation = _Simulation(algorithm, arrays, codec, 0, np.add)
+    simulation = _Simulation(algorithm, arrays, codec)
     simulation.run()
     return simulation.sent
 
@@ -94,8 +109,8 @@ class _Simulation:
         Values, by rank and block.
     sources : list of list of int
         Whose contributions are in them, a bit per rank.
-    copies : list of dict of int to ndarray
-        By rank and block, the message that a finished block travels as.
+    copies : list of dict of int to Coded
+        By rank and block, what a finished block travels as.
     sent : list of int
         Bytes, by rank.
     """
@@ -104,40 +119,52 @@ class _Simulation:
         self,
         algorithm: str,
         arrays: Sequence[np.ndarray],
-        codec: Codec | None,
-        number: int,
-        op: np.ufunc,
+        codec: Codec | None = None,
+        number: int = 0,
+        op: np.ufunc = np.add,
         lost: Sequence[np.ndarray] | None = None,
+        average: bool = False,
+        **facts: Any,
     ) -> None:
         size, like = len(arrays), arrays[0]
         self.lost = None if lost is None else [array.reshape(-1) for array in lost]
         self.sent = [0] * size
         self.codec, self.number, self.op, self.shape, self.ranks = codec, number, op, like.shape, range(size)
-        self.steps = [schedule(algorithm, rank, size).steps for rank in self.ranks]
-        self.half = len(halves(algorithm, 0, size)[0].steps)
-        blocks = schedule(algorithm, 0, size).blocks
-        self.edges = edges(like.size, blocks, codec.block if codec else 1)
+        self.divisor = size if average else 1
+        schedules = [schedule(algorithm, rank, size, **facts) for rank in self.ranks]
+        self.steps = [each.steps for each in schedules]
+        self.half = len(halves(algorithm, 0, size, **facts)[0].steps)
+        self.edges = edges(like.size, schedules[0].blocks, codec.block if codec else 1)
         pieces = list(zip(self.edges, self.edges[1:]))
         self.held = [[array.reshape(-1)[a:b].copy() for a, b in pieces] for array in arrays]
         self.sources = [[1 << rank for _ in pieces] for rank in self.ranks]
-        self.copies: list[dict[int, np.ndarray]] = [{} for _ in self.ranks]
+        self.copies: list[dict[int, Coded]] = [{} for _ in self.ranks]
 
     def run(self) -> list[np.ndarray]:
-        for t, step in enumerate(zip(*self.steps)):
-            copied = (m.blocks for messages in step for m in messages if isinstance(m, Recv) and not m.add)
-            self.settle({b for blocks in copied for b in blocks})
-            mail = self.post(t, step)
-            for rank, messages in enumerate(step):
-                self.receive(rank, [m for m in messages if isinstance(m, Recv)], mail)
-        return [np.concatenate(parts).reshape(self.shape) for parts in self.held]
+        with np.errstate(all="ignore"):
+            for t, step in enumerate(zip(*self.steps)):
+                copied = (m.blocks for messages in step for m in messages if isinstance(m, Recv) and not m.add)
+                self.settle({b for blocks in copied for b in blocks})
+                mail = self.post(t, step)
+                for rank, messages in enumerate(step):
+                    self.receive(rank, [m for m in messages if isinstance(m, Recv)], mail)
+            parts = [[self.finished(rank, b) for b in range(len(self.edges) - 1)] for rank in self.ranks]
+        return [np.concatenate(blocks).reshape(self.shape) for blocks in parts]
 
     def settle(self, blocks: set[int]) -> None:
         """Let all that hold these blocks finished agree on what will be copied, the first time that one is."""
         for b in blocks.difference(*self.copies):
             finished = [rank for rank in self.ranks if self.sources[rank][b] == (1 << len(self.ranks)) - 1]
             for rank in finished:
+                self.held[rank][b] = self.finished(rank, b)
                 self.copies[rank][b] = self.encode(b, rank, self.half, drawn_as=0, answers=finished[0])
-                self.held[rank][b] = self.decode(b, self.copies[rank][b])
+                self.held[rank][b] = self.copies[rank][b].values
+
+    def finished(self, rank: int, b: int) -> np.ndarray:
+        """The average, if that is wanted; copies of it are as they are to be."""
+        values = self.held[rank][b]
+        settled = self.divisor == 1 or b in self.copies[rank]
+        return values if settled else values / values.dtype.type(self.divisor)
 
     def post(self, t: int, step: Sequence[Sequence[Send | Recv]]) -> Mail:
         """All that is sent in a step, and also, as if sent to oneself, what a sender uses instead of its own value."""
@@ -146,56 +173,59 @@ class _Simulation:
             for m in messages:
                 for b in m.blocks if isinstance(m, Send) else ():
                     if (rank, rank, b) not in mail:
-                        mail[rank, rank, b] = self.message(t, rank, b), self.sources[rank][b]
+                        mail[rank, rank, b] = self.coded(t, rank, b), self.sources[rank][b]
                     mail[rank, m.peer, b] = mail[rank, rank, b]
                     varies = self.codec is not None and not self.codec.exact_size and self.held[rank][b].size > 0
-                    self.sent[rank] += mail[rank, rank, b][0].nbytes + HEAD * varies
+                    self.sent[rank] += mail[rank, rank, b][0].message.nbytes + HEAD * varies
         return mail
 
     def receive(self, rank: int, messages: list[Recv], mail: Mail) -> None:
         terms: dict[int, dict[int, np.ndarray]] = {}
         for m in messages:
             for b in m.blocks:
-                message, sources = mail[m.peer, rank, b]
+                coded, sources = mail[m.peer, rank, b]
                 if m.add:
-                    terms.setdefault(b, {})[m.peer] = self.decode(b, message)
+                    terms.setdefault(b, {})[m.peer] = coded.values
                     self.sources[rank][b] |= sources
                 else:
-                    self.held[rank][b], self.sources[rank][b] = self.decode(b, message), sources
-                    self.copies[rank][b] = message
+                    self.held[rank][b], self.sources[rank][b] = coded.values, sources
+                    self.copies[rank][b] = coded
         for b, values in terms.items():
             own = mail.get((rank, rank, b))
-            values[rank] = self.decode(b, own[0]) if own else self.held[rank][b]
-            self.held[rank][b] = reduce(self.op, [values[r] for r in sorted(values)])
+            values[rank] = own[0].values if own else self.held[rank][b]
+            total = reduce(self.op, [values[r] for r in sorted(values)])
+            # the bits of a NaN would depend on the order of operands
+            self.held[rank][b] = np.where(total == total, total, np.array(np.nan).astype(total.dtype))
 
-    def message(self, t: int, rank: int, b: int) -> np.ndarray:
+    def coded(self, t: int, rank: int, b: int) -> Coded:
         """What a rank sends of a block."""
         if b in self.copies[rank]:
             return self.copies[rank][b]
         alike = next(r for r in self.ranks if self.sources[r][b] == self.sources[rank][b])
         return self.encode(b, rank, t, drawn_as=alike, answers=alike)
 
-    def encode(self, b: int, rank: int, t: int, drawn_as: int, answers: int) -> np.ndarray:
-        if not self.codec:
-            return self.held[rank][b]
+    def encode(self, b: int, rank: int, t: int, drawn_as: int, answers: int) -> Coded:
         values = self.held[rank][b]
+        if not self.codec:
+            return Coded(values, values)
         step = self.number % MOST_OPERATIONS * OPERATION + t % OPERATION
-        at = Context(step, self.edges[b], drawn_as, len(self.ranks))
-        message = self.codec.encode(values, at=at)
+        message = self.codec.encode(values, at=Context(step, self.edges[b], drawn_as, len(self.ranks)))
+        coded = Coded(message, self.codec.decode(message, np.empty_like(values)))
         if self.lost is not None and answers == rank:
-            self.lost[rank][self.edges[b] : self.edges[b + 1]] += values - self.decode(b, message)
-        return message
-
-    def decode(self, b: int, message: np.ndarray) -> np.ndarray:
-        return self.codec.decode(message, np.empty_like(self.held[0][b])) if self.codec else message
+            self.lost[rank][self.edges[b] : self.edges[b + 1]] += values - coded.values
+        return coded
 
 
-def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "") -> list[Any]:
-    """What work(rank, allreduce) returns on each rank; ranks are threads, `allreduce` is that of a method."""
+def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "", number: int = 0) -> list[Any]:
+    """What work(rank, allreduce) returns on each rank; ranks are threads, `allreduce` is that of a method.
+
+    For random numbers, operations are counted from `number` on.
+    """
     barrier, given, results = threading.Barrier(size), [np.empty(0)] * size, [None] * size
     losts: list[Any] = [None] * size
     totals: list[np.ndarray] = []
     errors: list[Exception] = []
+    numbers = count(number)
     ops = {"sum": np.add, "max": np.maximum}
 
     def rank_of(rank: int) -> None:
@@ -203,14 +233,17 @@ def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "") -> list
             x: np.ndarray,
             op: str = "sum",
             codec: Codec | None = None,
-            lost: np.ndarray | None = None,
+            out: np.ndarray | None = None,
+            lost: bool = False,
             prefer: str = "auto",
         ) -> np.ndarray:
-            given[rank], losts[rank] = x, lost
+            given[rank], losts[rank] = x, np.zeros_like(x)
             if barrier.wait() == 0:
                 chosen = algorithm or prefer.replace("auto", "one_shot")
-                totals[:] = simulate(chosen, given, codec, 0, ops[op], None if lost is None else losts)
+                totals[:] = simulate(chosen, given, codec, next(numbers), ops[op], losts)
             barrier.wait()
+            if lost:
+                x[...] = losts[rank]
             return totals[rank].copy()
 
         try:

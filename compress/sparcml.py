@@ -43,10 +43,12 @@ class SparCML(ErrorFeedback):
     array([4., 9., 8., 3.], dtype=float32)
     """
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
         sent = codec.decode(codec.encode(values, at=at), np.empty(x.shape, x.dtype))
-        self.remember(key, residual=values - sent)
-        few = at.size * getattr(codec, "ratio", 1) <= FEW
-        prefer = "recursive_doubling" if few else "auto"
-        return allreduce(sent, codec=Nonzero(), prefer=prefer)
+        residual, share = values - sent, min(1.0, at.size * getattr(codec, "ratio", 1.0))
+        total = allreduce(sent, codec=Nonzero(share), prefer="recursive_doubling" if share <= FEW else "auto")
+        self.remember(key, residual=residual)
+        return total

@@ -44,12 +44,14 @@ class Sparse(Codec):
 
     def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
         message = doors.readable(self, message, out)
+        index = index_of(out.size)
+        found, rest = divmod(message.size, 4 + index.itemsize)
+        chosen = message[: found * index.itemsize].view(index)
+        if rest or (found and chosen.max() >= out.size):
+            raise ValueError(f"a message of {message.size} bytes does not fit {out.size} of {out.dtype}")
+        values = message[found * index.itemsize :].view(np.float32)
         if not add:
             out.fill(0)
-        index = index_of(out.size)
-        found = message.size // (4 + index.itemsize)
-        chosen = message[: found * index.itemsize].view(index)
-        values = message[found * index.itemsize :].view(np.float32)
         # the indices differ from each other
         out.reshape(-1)[chosen] += values.astype(out.dtype)
         return out

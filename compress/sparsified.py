@@ -26,6 +26,7 @@ class Sparsified(Method):
     ratio: float = 0.01
     warmup: int = 0
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    spare: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         doors.share(self, "ratio")

@@ -50,13 +50,16 @@ TABLE: dict[str, Entry] = {
 
 
 def config(made: Any) -> str:
-    """The text from which `get` makes the same codec or method again."""
-    home = type(made).__module__.rpartition(".")[2], type(made).__name__
+    """The text from which `get` makes the same codec or method again; of a class that is not in the table, the repr."""
+    home = type(made).__module__, type(made).__name__
     fitting = [
         (name, presets)
-        for name, (*where, presets) in TABLE.items()
-        if tuple(where) == home and all(getattr(made, key) == value for key, value in presets.items())
+        for name, (module, kind, presets) in TABLE.items()
+        if (f"{__package__}.{module}", kind) == home
+        and all(getattr(made, key) == value for key, value in presets.items())
     ]
+    if not fitting:
+        return repr(made)
     name, presets = max(fitting, key=lambda entry: len(entry[1]))
     values = {
         key: getattr(made, key)

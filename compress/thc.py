@@ -56,7 +56,9 @@ class THC(Method):
         doors.choice(self, "rounding", "stochastic", "correlated")
         doors.whole(self, "seed")
 
-    def reduce(self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START) -> np.ndarray:
+    def reduce(
+        self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
+    ) -> np.ndarray:
         with np.errstate(over="ignore"):
             values = doors.values(x).reshape(-1).astype(np.float32)
         edges = np.arange(0, values.size, self.block)

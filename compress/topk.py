@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from allreduce.execute.elements import CODES, compiled, stored
+from allreduce.execute.elements import CODES, compiled, narrow, stored, widen
 
 from . import doors
-from .arrays import put, start
+from .arrays import put, rounded, start
 from .codec import Codec
 from .context import Kernels
 from .memory import at32, at64, floats, inline
@@ -63,34 +63,39 @@ class TopK(Codec):
         return np.where(x > least, 0, x)
 
     def kernels(self, dtype: Any) -> Kernels:
-        return _kernels(float(self.ratio), CODES.index(np.dtype(dtype)))
+        return _kernels(float(self.ratio), WIDE, CODES.index(np.dtype(dtype)))
 
 
 @cache
-def _kernels(ratio: float, code: int) -> Kernels:
+def _kernels(ratio: float, wide_from: int, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
-        k = kept(ratio, count)
-        x = stored(code, a, count)
-        chosen = np.empty(k, np.int64)
+        k, x = kept(ratio, count), stored(code, a, count)
+        chosen, values = np.empty(k, np.int64), _values(out, k, count < wide_from)
         select(code, x, k, chosen)
-        narrow, wide, values = _parts(out, k, count)
         for j in range(k):
-            if count < WIDE:
-                narrow[j] = chosen[j]
+            if count < wide_from:
+                at32(out, k)[j] = chosen[j]
             else:
-                wide[j] = chosen[j]
+                at64(out, k)[j] = chosen[j]
             values[j] = value(code, x[chosen[j]])
 
-    return Kernels(compiled(encode), _decoder(ratio, code, 0), _decoder(ratio, code, 1))
-
-
-def _decoder(ratio: float, code: int, adding: int) -> Any:
-    def decode(out: int, a: int, b: int, count: int, step: int) -> None:
-        k = kept(ratio, count)
-        y = start(adding, code, out, a, count)
-        narrow, wide, values = _parts(b if adding else a, k, count)
+    def rest(out: int, a: int, b: int, count: int, step: int) -> None:
+        k, y = kept(ratio, count), start(1, code, out, a, count)
+        values = _values(b, k, count < wide_from)
         for j in range(k):
-            i = np.int64(narrow[j]) if count < WIDE else np.int64(wide[j])
+            i = _index(b, j, k, count < wide_from)
+            y[i] = narrow(code, widen(code, y[i]) - widen(code, rounded(code, values[j])))
+
+    decoders = _decoder(ratio, wide_from, code, 0), _decoder(ratio, wide_from, code, 1)
+    return Kernels(compiled(encode), *decoders, compiled(rest))
+
+
+def _decoder(ratio: float, wide_from: int, code: int, adding: int) -> Any:
+    def decode(out: int, a: int, b: int, count: int, step: int) -> None:
+        k, message = kept(ratio, count), b if adding else a
+        y, values = start(adding, code, out, a, count), _values(message, k, count < wide_from)
+        for j in range(k):
+            i = _index(message, j, k, count < wide_from)
             if 0 <= i < count:  # a message that was damaged writes nothing elsewhere
                 put(code, y, i, values[j])
 
@@ -98,7 +103,12 @@ def _decoder(ratio: float, code: int, adding: int) -> Any:
 
 
 @inline
-def _parts(message: int, k: int, count: int) -> Any:
-    """The indices of a message, as one width or the other, and its values."""
-    width = 4 if count < WIDE else 8
-    return at32(message, k), at64(message, k), floats(message + width * k, k)
+def _index(message: int, j: int, k: int, short: bool) -> Any:
+    """Where a value belongs."""
+    return np.int64(at32(message, k)[j]) if short else np.int64(at64(message, k)[j])
+
+
+@inline
+def _values(message: int, k: int, short: bool) -> Any:
+    """The values, which come after the indices."""
+    return floats(message + (4 if short else 8) * k, k)

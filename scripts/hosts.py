@@ -92,9 +92,10 @@ def take_short_turns() -> None:
 def launch(hosts: int, ranks: int, command: list[str]) -> subprocess.Popen:
     """Start the ranks, from the first host: the launchers' daemons could not reach any other place."""
     slots = ",".join(f"host{host}:{ranks}" for host in range(hosts))
-    mpiexec = ["mpiexec", "--host", slots, "-n", str(hosts * ranks), *command]
+    launcher = ["mpiexec", "--host", slots, "-n", str(hosts * ranks)] if ranks else []
     variables = os.environ | VARIABLES | {"I_MPI_PERHOST": str(ranks)}
-    return subprocess.Popen([ENTER, "host0", f"exec {shlex.join(mpiexec)}"], stdin=subprocess.DEVNULL, env=variables)
+    inside = f"exec {shlex.join([*launcher, *command])}"
+    return subprocess.Popen([ENTER, "host0", inside], stdin=subprocess.DEVNULL, env=variables)
 
 
 def main() -> int:

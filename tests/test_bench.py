@@ -1,20 +1,23 @@
 """The benchmark's arithmetic, without a launcher."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
-from rules import simulate
 
 import compress
 from allreduce.algorithms import TABLE
-from bench.__main__ import main, size
+from bench.__main__ import main
+from bench.arguments import size
 from bench.codec_speed import measure
 from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
+from bench.environment import settings
 from bench.inputs import Case, exact, lossy, real
 from bench.peers import table
+from bench.plan import Sweep
 from bench.statistics import fit, summarize
-from bench.sweep import Sweep
+from compress.simulate import simulate
 
 
 def test_sizes_are_read_as_people_write_them():
@@ -27,7 +30,7 @@ def test_sizes_are_read_as_people_write_them():
 def test_the_interval_holds_the_median_of_what_is_sampled():
     rng, hits = np.random.default_rng(1), 0
     for _ in range(400):
-        found = summarize(rng.exponential(size=51))
+        found = summarize([rng.exponential(size=51)])
         hits += found.low <= np.log(2) <= found.high
     assert 0.92 < hits / 400 <= 1.0
 
@@ -61,7 +64,7 @@ def test_what_a_codec_may_lose_is_no_fault_and_a_lost_contribution_is_one(text):
     cases = [exact(np.dtype("f4"), "sum", count, rank, ranks, 0) for rank in range(ranks)]
     sends, bounded = np.stack([case.send for case in cases]), lossy(cases[0], codec, np.dtype("f4"), ranks)
     for name in TABLE:
-        result, _ = simulate(name, sends, codec)
+        result = simulate(name, sends, codec)[0]
         assert bounded.wrong(result) == 0, name
         if text in ("int8", "float16", "bounded"):
             assert bounded.wrong(result - sends[1]) > count // 2, name
@@ -78,14 +81,23 @@ def test_real_values_have_a_bound():
 
 
 def test_sizes_of_a_sweep():
-    facts = {"algorithms": ["ring"], "dtype": "float32", "op": "sum"}
-    assert Sweep(min=4, max=100, factor=4, **facts).sizes() == [4, 16, 64]
+    assert Sweep(["ring"], min=4, max=100, factor=4).lengths() == [4, 16, 64]
+    assert Sweep(["ring"], sizes=[64, 4, 64]).lengths() == [64, 4]
     with pytest.raises(ValueError, match="min <= max"):
-        Sweep(min=8, max=4, factor=4, **facts).sizes()
-    names = ["ring,direct", "torus:grid=2x2"]
-    assert Sweep(4, 8, 2, names, "float32", "sum").names(4) == ["ring", "direct", "torus:grid=2x2"]
+        Sweep(["ring"], min=8, max=4).lengths()
+    assert Sweep(["ring,direct", "torus:grid=2x2"]).names(4) == ["ring", "direct", "torus:grid=2x2"]
     with pytest.raises(ValueError, match="rign"):
-        Sweep(4, 8, 2, ["rign"], "float32", "sum").names(4)
+        Sweep(["rign"]).names(4)
+    groups = Sweep(["ring"], sizes=[3, 4, 8], dtype=["float32", "bfloat16"], op=["sum", "max"]).groups()
+    assert len(groups) == 2 * 2 * 3 - 2  # 3 and 4 bytes are one float32
+    with pytest.raises(ValueError, match="precision"):
+        Sweep(["ring"], precision=-1).groups()
+
+
+def test_the_environment_is_what_a_user_has_set():
+    set_by_user = {"OMPI_MCA_pml": "ob1", "I_MPI_PIN": "off", "UCX_TLS": "tcp"}
+    invented = ("OMPI_COMM_WORLD_RANK", "OMPI_MCA_num_procs", "I_MPI_INFO_NP", "I_MPI_PIN_INFO", "PMI_RANK", "HOME")
+    assert settings(set_by_user | dict.fromkeys(invented, "1")) == set_by_user
 
 
 def test_the_table_of_peers(tmp_path, capsys):
@@ -99,6 +111,9 @@ def test_the_table_of_peers(tmp_path, capsys):
     assert "| 64 | 0.50 / 0.50 | 0.10 / 0.10 | 2.00 / 2.00 |" in table(tmp_path.glob("*.jsonl"))
     assert main(["peers", *map(str, tmp_path.glob("*.jsonl"))]) == 0
     assert "An MPI 1.0" in capsys.readouterr().out
+    (tmp_path / "False.jsonl").write_text(json.dumps(records[0]))
+    with pytest.raises(ValueError, match="no file has rows of node"):
+        table([tmp_path / "False.jsonl"])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -118,11 +133,17 @@ def test_a_shared_grid_errs_alike_in_every_schedule():
 def test_the_table_of_codecs(capsys):
     Table(["int8", "thc", "feedback(sign)"], [2, 4], count=3000).show()
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("# ") for line in lines) == 3 * 4 + 1
+    assert sum(line.startswith("# ") for line in lines) == 3 + 4 + 1
     assert next(line for line in lines if line.startswith("int8")).split()[1] == "8.26"
     assert all(len(line.split()) == 2 + 2 for line in lines if line.startswith("thc"))
     rows = np.arange(6.0).reshape(2, 3)
     assert [row.tolist() for row in inputs(rows, 3)] == [[0, 1, 2], [3, 4, 5], [2, 0, 1]]
+
+
+def test_what_is_not_installed_is_said_in_one_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert main(["codecs", "lossless", "--data", "--ranks", "2", "--count", "100"]) == 2
+    assert capsys.readouterr().err == "bench: the codec lossless needs zstandard: pip install zstandard\n"
 
 
 def test_what_pays_is_bytes_saved_over_time():

@@ -50,8 +50,8 @@ class Run:
         command = [str(SCRIPT), "--mpi", "own", *words]
         self.process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
 
-    def output(self) -> str:
-        out, _ = self.process.communicate(timeout=60)
+    def output(self, timeout: float = 60) -> str:
+        out, _ = self.process.communicate(timeout=timeout)
         assert self.process.returncode == 0
         return out
 
@@ -109,11 +109,17 @@ def test_the_exit_code_is_the_command_s_or_that_of_the_limit(command, code):
     assert not run.alive()
 
 
+@needs_hosts
+def test_no_ranks_is_the_command_once():
+    run = Run("--hosts", "3", "--ranks", "0", "--", "sh", "-c", "hostname; getent hosts host2 | wc -l")
+    assert run.output() == "host0\n1\n"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("--hosts 0 -- x", "--hosts: expected 1 to 64, not '0'"),
-        ("--ranks two -- x", "--ranks: expected 1 to 64, not 'two'"),
+        ("--ranks two -- x", "--ranks: expected 0 to 64, not 'two'"),
         ("--rate 1gb -- x", "--rate: expected 100kbit to 10gbit, not '1gb'"),
         ("--rate 50us -- x", "--rate: expected 100kbit to 10gbit, not '50us'"),
         ("--delay 2s -- x", "--delay: expected 0us to 1000ms, not '2s'"),

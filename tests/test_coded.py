@@ -5,15 +5,17 @@ from itertools import product
 import ml_dtypes
 import numpy as np
 import pytest
-from rules import simulate
+from ruled import ruled
 from test_lowering import Player, order_of, play, shortened
 
 import compress
 from allreduce.algorithms import TABLE, supporting
 from allreduce.execute.plan import lower
-from allreduce.execute.reductions import shortfall
+from allreduce.execute.reductions import difference, zeros
 from allreduce.execute.table import CALL, HEAD, RECV, SEND, WAIT
-from compress.simulate import simulate as played
+from allreduce.execute.wire import STREAM, Wire, python_kernels
+from compress import Context
+from compress.simulate import simulate
 
 F = np.dtype(np.float32)
 #: Cut anywhere, cut at blocks, drawn at random, never cut, and of a length that depends on the data.
@@ -29,9 +31,10 @@ class CodedPlayer(Player):
             name = next((name for name, known in fields.items() if known == kernel), None)
         else:
             name, message = kernel.call.__name__, HEAD + message
-        if kernel == shortfall(dtype):
-            return values, values, values
-        sizes = {"encode": (message, values, 0), "decode": (values, message, 0), "add": (values, values, message)}
+        if kernel in (difference(dtype), zeros(dtype)):
+            return values, *((values, values) if kernel == difference(dtype) else (0, 0))
+        sizes = {"encode": (message, values, 0), "decode": (values, message, 0)}
+        sizes |= {name: (values, values, message) for name in ("add", "rest")}
         return sizes[name] if name else super().sizes(kernel, count)
 
 
@@ -46,7 +49,7 @@ def check(name, size, count, codec, in_place=False, dtype=F, op="sum"):
     recvs = sends if in_place else [np.full(count, 7, dtype) for _ in sends]
     order = order_of(name, size, count, dtype=dtype, op=op, codec=codec)
     players = play(order, sends, recvs, reverse=in_place, player=CodedPlayer)
-    wanted, _ = simulate(name, values, codec, op=op)
+    wanted, _ = ruled(name, values, codec, op=op)
     for rank in range(size):
         assert recvs[rank].tobytes() == wanted.tobytes(), f"{name} {codec} {count}: rank {rank} of {size}"
         assert in_place or sends[rank].tobytes() == values[rank].tobytes(), f"rank {rank} changed its sendbuf"
@@ -81,33 +84,24 @@ def test_reduce_for_every_root(name):
             bufs = [recvs[r] if r == root else sends[r] for r in range(size)]
             order = order_of(name, size, 70, "reduce", dtype=F, root=root, codec=compress.get(codec))
             play(order, sends, bufs, player=CodedPlayer)
-            wanted, _ = simulate(name, values, compress.get(codec), collective="reduce", root=root)
+            wanted, _ = ruled(name, values, compress.get(codec), collective="reduce", root=root)
             assert recvs[root].tobytes() == wanted.tobytes()
             assert all(np.array_equal(s, v) for s, v in zip(sends, values))
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_simulator_of_the_benchmark_keeps_the_same_rules(name):
-    for size, codec in product(range(1, 9), CODECS):
-        values = data(size, 203)
-        wanted, _ = simulate(name, values, compress.get(codec), number=5)
-        for result in played(name, values, compress.get(codec), number=5):
-            assert result.tobytes() == wanted.tobytes(), f"{name} {codec}: {size} ranks"
-
-
-@pytest.mark.parametrize("name", TABLE)
 def test_losses_are_those_of_the_simulator(name):
-    """Added to what is in sendbuf, while the sum is made in place; with the result they add up to the inputs."""
+    """They are left in sendbuf; with the result they add up to the inputs."""
     for size, codec in product(range(1, 9), (*CODECS, "sparse")):
         codec, values = compress.get(codec), data(size, 203)
-        losts, sums = [np.ones(203, F) for _ in values], [row.copy() for row in values]
+        losts, sums = [row.copy() for row in values], [np.ones(203, F) for _ in values]
         order = order_of(name, size, 203, dtype=F, codec=codec, lost=True)
         play(order, losts, sums, player=CodedPlayer)
-        wanted = [np.ones(203, F) for _ in values]
-        results = played(name, values, codec, lost=wanted)
+        wanted = [np.zeros(203, F) for _ in values]
+        results = simulate(name, values, codec, lost=wanted)
         assert all(a.tobytes() == b.tobytes() for a, b in zip(sums, results)), f"{name} {codec}: {size} ranks"
         assert all(a.tobytes() == b.tobytes() for a, b in zip(losts, wanted)), f"{name} {codec}: {size} ranks"
-        assert np.allclose(sums[0] + np.sum(losts, axis=0) - size, values.sum(axis=0), atol=1e-5)
+        assert np.allclose(sums[0] + np.sum(losts, axis=0), values.sum(axis=0), atol=1e-5)
 
 
 def test_half_precision_is_summed_in_float32_if_asked_for():
@@ -118,7 +112,7 @@ def test_half_precision_is_summed_in_float32_if_asked_for():
         recvs = sends if in_place else [np.zeros(101, dtype) for _ in sends]
         order = order_of(name, 5, 101, dtype=dtype, op="avg", accumulate=F, codec=codec)
         play(order, sends, recvs, player=CodedPlayer)
-        wanted, _ = simulate(name, values.astype(F), codec, op="avg")
+        wanted, _ = ruled(name, values.astype(F), codec, op="avg")
         assert all(recv.tobytes() == wanted.astype(dtype).tobytes() for recv in recvs), name
 
 
@@ -137,6 +131,20 @@ def test_a_vector_is_encoded_once_for_all_peers():
         assert len(calls) == encodings, name
 
 
+@pytest.mark.parametrize("codec", ["int4:block=8", "topk:ratio=0.3"])
+def test_places_and_lengths_beyond_32_bits(codec, monkeypatch):
+    """Two ranks with 2**32 values and more: all are encoded, in one piece after the other, and as many bytes sent."""
+    shortened(monkeypatch, segment=1 << 28)
+    codec, n = compress.get(codec), 2**32 + 64
+    table = lower(order_of("ring", 2, n, dtype=F, codec=codec), 0, 2)
+    encode = table.kernels.index(codec.kernels(F).encode)
+    pieces = sorted((row[8], row[9]) for row in table.rows if row[0] == CALL and row[2] == encode)
+    assert [first for first, _ in pieces] == [0, *np.cumsum([count for _, count in pieces])[:-1]]
+    assert sum(pieces[-1]) == n
+    assert sum(row[5] for row in table.rows if row[0] == SEND) == 2 * codec.nbytes(n // 2)
+    assert table.array().max() > 2**33
+
+
 def test_noise_differs_between_operations_steps_and_ranks_but_not_among_equals():
     """One who holds the same sum as another must send the same message; all other noise is independent."""
     codec, numbers = compress.get("int3:rounding=stochastic"), {}
@@ -149,9 +157,49 @@ def test_noise_differs_between_operations_steps_and_ranks_but_not_among_equals()
     assert all([n % 2**40 for n in found] == [0, 1, 2] for found in numbers.values())
 
 
+class Watched:
+    """A codec that says where it was told to stand."""
+
+    block, exact_size, seen = 1, False, ()
+
+    def nbytes(self, n):
+        return n
+
+    def encode(self, x, out=None, at=None):
+        self.seen = *self.seen, at
+        return np.zeros(x.size, np.uint8) if out is None else out[: x.size]
+
+
+def test_a_codec_in_python_is_told_where_its_values_stand():
+    codec, values, room = Watched(), np.zeros(5, F), np.zeros(HEAD + 5, np.uint8)
+    python_kernels(codec, F, 9).encode.call(room.ctypes.data, values.ctypes.data, 1000, 5, 3 * STREAM + 77)
+    assert codec.seen[-1] == Context(step=77, offset=1000, rank=3, size=9)
+
+
+def test_a_length_that_cannot_be_is_refused():
+    codec = compress.get("threshold:least=0.5")
+    kernels, room = python_kernels(codec, F, 2), np.zeros(HEAD + codec.nbytes(5), np.uint8)
+    values = np.ones(5, F)
+    kernels.encode.call(room.ctypes.data, values.ctypes.data, 0, 5, 0)
+    room[1] = 1
+    with pytest.raises(ValueError, match="message of 5 values cannot have 296 bytes"):
+        kernels.decode.call(values.ctypes.data, room.ctypes.data, 0, 5, 0)
+
+
+@pytest.mark.parametrize("codec", [*CODECS, "bounded", "lossless"])
+def test_strips_fill_a_message(codec):
+    """Also where the length of a code depends on the data, so that strips would need room for lengths of their own."""
+    for count in (0, 1, 1009, 400_001):
+        wire = Wire(compress.get(codec), F, count, 3, 2)
+        for blocks in (range(1), range(3), range(1, 3)):
+            strips = wire.strips(blocks)
+            assert sum(strip.nbytes for strip in strips) == wire.length(blocks)
+            assert sum(strip.length for strip in strips) == wire.firsts[blocks.stop] - wire.firsts[blocks.start]
+
+
 def test_error_stays_within_the_bound():
     for name, codec in product(TABLE, ("int4:block=8", "float16", "topk:ratio=0.3")):
         values = data(8, 300, seed=3)
-        result, bound = simulate(name, values, compress.get(codec))
+        result, bound = ruled(name, values, compress.get(codec))
         assert (np.abs(result - values.astype(float).sum(0)) <= bound).all(), (name, codec)
         assert codec != "float16" or bound.max() < 0.1

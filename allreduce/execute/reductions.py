@@ -32,7 +32,9 @@ from .elements import (
 )
 from .machine import load64
 
-__all__ = ["allowed_ops", "cast", "check", "divide", "fused", "python_kernel", "reduction", "shortfall", "view"]
+__all__ = [
+    "allowed_ops", "cast", "check", "difference", "divide", "fused", "python_kernel", "reduction", "view", "zeros",
+]  # fmt: skip
 
 
 def check(dtype: np.dtype, op: str) -> None:
@@ -91,9 +93,14 @@ def cast(to: np.dtype, from_: np.dtype) -> Kernel:
     return _cast(CODES.index(to), CODES.index(from_))
 
 
-def shortfall(dtype: np.dtype) -> Kernel:
-    """out += a - b."""
-    return _shortfall(CODES.index(dtype))
+def difference(dtype: np.dtype) -> Kernel:
+    """out = a - b."""
+    return _difference(CODES.index(dtype))
+
+
+def zeros(dtype: np.dtype) -> Kernel:
+    """out = 0; a and b are not used."""
+    return _zeros(CODES.index(dtype))
 
 
 def python_kernel(dtype: np.dtype, function: Callable[[np.ndarray, np.ndarray], Any]) -> Kernel:
@@ -236,11 +243,21 @@ def _divide(code: int) -> Kernel:
 
 
 @cache
-def _shortfall(code: int) -> Kernel:
+def _difference(code: int) -> Kernel:
     def kernel(out: int, a: int, b: int, count: int, step: int) -> None:
         x, y, z = stored(code, a, count), stored(code, b, count), stored(code, out, count)
         for i in range(count):
-            z[i] = narrow(code, widen(code, z[i]) + (widen(code, x[i]) - widen(code, y[i])))
+            z[i] = narrow(code, widen(code, x[i]) - widen(code, y[i]))
+
+    return compiled(kernel)
+
+
+@cache
+def _zeros(code: int) -> Kernel:
+    def kernel(out: int, a: int, b: int, count: int, step: int) -> None:
+        z = stored(code, out, count)
+        for i in range(count):
+            z[i] = 0
 
     return compiled(kernel)
 

@@ -1,18 +1,21 @@
 """What travels when a codec is used: how the blocks of a vector lie in messages, and what encodes and decodes them."""
 
+from dataclasses import is_dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from compress.codec import Codec
+import compress
+from compress.codec import START, Codec
 from compress.context import Context, Kernels
 
 from ..schedules import cut
 from . import lowering, reductions
 from .table import HEAD
 
-__all__ = ["STREAM", "Strip", "Wire", "kernels_of"]
+__all__ = ["STREAM", "Strip", "Wire", "kernels_of", "try_out"]
 
 #: The random numbers of a rank begin at a multiple of this, see `compress.Context`.
 STREAM = 1 << 40
@@ -93,14 +96,60 @@ def python_kernels(codec: Codec, dtype: np.dtype, size: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         room = view(out, HEAD + codec.nbytes(count), np.dtype(np.uint8))
         at = Context(step % STREAM, b, step // STREAM, size)
-        length = codec.encode(view(a, count, dtype), room[HEAD:], at).size
+        length = encoded(codec, view(a, count, dtype), room[HEAD:], at).size
         room[:HEAD] = np.frombuffer(length.to_bytes(HEAD, "little"), np.uint8)
 
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
         codec.decode(message(a, count), view(out, count, dtype))
 
     def add(out: int, a: int, b: int, count: int, step: int) -> None:
-        values = codec.decode(message(b, count), np.empty(count, dtype))
+        values = np.empty(count, dtype)
+        codec.decode(message(b, count), values)
         total.call(out, a, values.ctypes.data, count, 0)
 
     return Kernels(*(reductions.Kernel(0, function) for function in (encode, decode, add)))
+
+
+def encoded(codec: Codec, values: np.ndarray, room: np.ndarray, at: Context = START) -> np.ndarray:
+    """The message of values in the room for it; what does not lie there would not be sent.
+
+    Raises
+    ------
+    ValueError
+    """
+    message = codec.encode(values, room, at)
+    if not isinstance(message, np.ndarray) or message.dtype != np.uint8 or message.size > room.size:
+        made = f"{message.size} x {message.dtype}" if isinstance(message, np.ndarray) else repr(message)
+        raise ValueError(f"{codec} makes {made} of {values.size} values; it promises {room.size} bytes at most")
+    if message.size and message.ctypes.data != room.ctypes.data:
+        raise ValueError(f"{codec} does not write its message to `out`")
+    return message
+
+
+def try_out(codec: Codec, dtype: np.dtype) -> None:
+    """Refuse a codec of the caller's own that does not do what `Codec` says, before anything is sent.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if type(codec).__module__.partition(".")[0] == compress.__name__:
+        return
+    if not is_dataclass(codec) or type(codec).__hash__ is None:
+        raise TypeError(f"a codec must be a frozen dataclass, which {type(codec).__name__} is not")
+    _try_out(codec, dtype)
+
+
+@lru_cache
+def _try_out(codec: Codec, dtype: np.dtype) -> None:
+    if not isinstance(codec.block, int) or codec.block < 1:
+        raise ValueError(f"block of {codec} is a whole number from 1 on, not {codec.block!r}")
+    values = np.arange(codec.block + 1).astype(dtype)
+    nbytes, block = codec.nbytes(values.size), codec.nbytes(codec.block)
+    if not isinstance(nbytes, int) or not isinstance(block, int) or min(nbytes, block) < 1:
+        raise ValueError(f"nbytes of {codec} is a whole number of bytes, not {block!r} for {codec.block} values")
+    message, out = encoded(codec, values, np.zeros(nbytes, np.uint8)), np.full(values.size, np.nan, dtype)
+    if codec.exact_size and message.size != nbytes:
+        raise ValueError(f"{codec} makes {message.size} bytes of {values.size} values; it promises {nbytes}")
+    if codec.decode(message, out) is not out or np.isnan(out).any():
+        raise ValueError(f"{codec} does not decode into `out`")

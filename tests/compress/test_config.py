@@ -1,12 +1,14 @@
 """A codec is its configuration: text, call, pickle and equality."""
 
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from data import CODECS, CONFIGS
 
 import compress
+from compress.codec import Codec
 from compress.method import Method
 
 METHODS = {
@@ -67,6 +69,8 @@ def test_only_what_differs_from_the_default_is_written():
         ("randomk:unbiased=maybe", "cannot read unbiased='maybe' of randomk; expected bool"),
         ("threshold:least=nan", "least is a finite number above 0, not nan"),
         ("feedback(int8):warmup=9", "warmup needs a codec with a ratio, such as topk, not int8"),
+        ("int4:block=32,block=64", "int4 is given 'block' twice"),
+        ("feedback(int8):codec=int4", "feedback is given 'codec' twice"),
         ("int4:", None),
         ("int4(", "cannot read"),
     ],
@@ -78,6 +82,49 @@ def test_errors_name_what_was_given_and_what_there_is(text, said):
         with pytest.raises(ValueError) as error:
             compress.get(text)
         assert said in str(error.value)
+
+
+def test_no_method_inside_another():
+    for text in ("feedback(thc)", "feedback(feedback(int8))", "dgc(powersgd)", "ef21(thc)", "sparcml(gtopk)"):
+        with pytest.raises(TypeError, match=r"is made of a codec, such as get\('int8'\), not of \w+\("):
+            compress.get(text)
+    kinds = {type(compress.get(f"{name}(topk)")) for name in ("feedback", "dgc", "ef21", "sparcml")}
+    for kind in kinds:
+        with pytest.raises(TypeError, match="not of 'int8'"):
+            kind("int8")
+    assert compress.get("feedback", codec="int8") == compress.get("feedback(int8)")
+
+
+@dataclass(frozen=True)
+class Linear(Codec):
+    """Of the name of one in the package, and not that."""
+
+    width: int = 9
+
+
+def test_text_of_a_codec_from_outside_is_its_repr():
+    assert str(Linear(3)) == "Linear(width=3)"
+    assert str(compress.get("feedback", codec=Linear())) == "feedback(Linear(width=9))"
+
+
+SHARES = [
+    "topk", "sampled", "blocktopk", "randomk", "gtopk", "oktopk", "feedback(topk)", "dgc(sampled)", "sparcml(topk)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SHARES)
+@pytest.mark.parametrize("ratio", ["0", "1.5", "-0.1", "nan"])
+def test_a_share_is_above_0_and_up_to_1(text, ratio):
+    with pytest.raises(ValueError, match=r"ratio is a number above 0, up to 1, not "):
+        compress.get(text.replace(")", f":ratio={ratio})") if ")" in text else f"{text}:ratio={ratio}")
+
+
+@pytest.mark.parametrize("name", ["topk", "sampled", "blocktopk", "randomk"])
+def test_all_are_sent_if_that_is_the_share(name):
+    codec = compress.get(f"{name}:ratio=1")
+    for n in (0, 1, 100):
+        x = np.arange(n, dtype=np.float32) - 7
+        assert np.array_equal(codec.decode(codec.encode(x), np.full_like(x, 5)), x)
 
 
 def test_what_cannot_be_encoded_is_refused():

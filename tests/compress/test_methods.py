@@ -1,6 +1,8 @@
 """What methods promise, over steps and over ranks."""
 
 import pickle
+from itertools import combinations
+from threading import Thread
 
 import ml_dtypes
 import numpy as np
@@ -18,13 +20,13 @@ CODECS = [
 ]  # fmt: skip
 
 
-def alone(x, op="sum", codec=None, lost=None, prefer="auto"):
+def alone(x, op="sum", codec=None, out=None, lost=False, prefer="auto"):
     """Of a rank that sends to itself."""
     if codec is None:
         return x
     sent = codec.decode(codec.encode(x), np.empty_like(x))
-    if lost is not None:
-        lost += x - sent
+    if lost:
+        x -= sent
     return sent
 
 
@@ -54,13 +56,91 @@ def test_feedback_loses_nothing(text, dtype):
     assert text == "float16" or np.abs(method.residual("w")).max() > 0.1
 
 
-@pytest.mark.parametrize("text", ["feedback(int4)", "sparcml(topk)", "gtopk", "oktopk"])
+@pytest.mark.parametrize(
+    "text", ["feedback(int4)", "sparcml(topk)", "gtopk", "oktopk", "dgc(topk)", "ef21(int4)", "thc"]
+)
 def test_memory_in_any_order(text):
     """A message is the same, whatever the order in which a matrix lies in memory."""
     x = gradients(600)["gaussian"].reshape(30, 20)
     results = [run(2, lambda rank, allreduce, y=y: compress.get(text).reduce(y, allreduce, "w", Context(0, 0, rank, 2)))
                for y in (x, np.asfortranarray(x))]  # fmt: skip
     assert np.array_equal(results[0], results[1])
+
+
+EVERY = [
+    "feedback(int4)", "feedback(topk:ratio=0.1):warmup=4", "sparcml(topk:ratio=0.1)", "gtopk:ratio=0.1",
+    "oktopk:ratio=0.1", "dgc(topk:ratio=0.1):momentum=0.8", "powersgd:rank=2", "ef21(topk:ratio=0.1)",
+    "diana(int4)", "thc:block=32",
+]  # fmt: skip
+
+
+def trained(text, keys, resumed, size=3, steps=6):
+    """Each rank's results by key and what it remembers before every step and in the end, with a checkpoint or not."""
+
+    def work(rank, allreduce):
+        method, outs, kept = compress.get(text), {key: [] for key in keys}, []
+        for step in range(steps):
+            if resumed and step == 3:
+                state = pickle.loads(pickle.dumps(method.state_dict()))
+                method = compress.get(text)
+                method.load_state_dict(state)
+            kept.append(method.state_dict()["memory"])
+            for key in keys:
+                x = given(key, step, rank)
+                outs[key].append(method.reduce(x, allreduce, key, Context(step, 0, rank, size)))
+        return outs, [*kept, method.state_dict()["memory"]]
+
+    return run(size, work)
+
+
+def given(key, step, rank):
+    return gradients(600, 100 * step + 10 * ord(key) + rank)["gaussian"].reshape(30, 20)
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_every_method_goes_on_after_a_checkpoint_and_keeps_tensors_apart(text):
+    alone, resumed = trained(text, "a", False), trained(text, "ab", True)
+    for (outs, _), (others, _) in zip(alone, resumed):
+        assert np.array_equal(outs["a"], others["a"]) and not np.array_equal(others["a"], others["b"])
+        assert np.array_equal(outs["a"], alone[0][0]["a"])
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_every_method_conserves_what_it_was_given_across_a_checkpoint(text):
+    results = trained(text, "ab", True)
+    for key in "ab":
+        ends = [kept[-1].get(key, {}) for _, kept in results]
+        if text.startswith("thc"):  # has no memory, for it is right in the mean
+            assert not any(ends)
+        elif "own" in ends[0]:  # all know the sum of all states
+            assert np.allclose(sum(end["own"] for end in ends), ends[0]["total"], atol=1e-4)
+            assert all(np.array_equal(end["total"], ends[0]["total"]) for end in ends)
+        else:
+            inputs = np.zeros((30, 20))
+            for rank, (_, kept) in enumerate(results):
+                for step in range(6):
+                    velocity = kept[step].get(key, {}).get("velocity", 0)
+                    inputs += given(key, step, rank) + 0.8 * velocity
+            total = np.sum(results[0][0][key], axis=0, dtype=float) + sum(end["residual"] for end in ends)
+            assert np.allclose(total, inputs, atol=1e-3)
+
+
+def test_two_threads_may_reduce_two_tensors_at_once():
+    """With one method: the bits that each would give alone."""
+    method, apart, steps = compress.get("feedback(topk:ratio=0.1)"), {}, range(40)
+    outs = {key: [] for key in "ab"}
+
+    def work(method, key, outs):
+        outs.extend(method.reduce(given(key, step, 0), alone, key, Context(step)) for step in steps)
+
+    threads = [Thread(target=work, args=(method, key, outs[key])) for key in outs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for key in outs:
+        work(compress.get(str(method)), key, apart.setdefault(key, []))
+        assert np.array_equal(outs[key], apart[key])
 
 
 def test_feedback_over_ranks_is_the_sum_of_what_was_sent():
@@ -142,9 +222,46 @@ def test_another_shape_or_configuration_is_reported():
         method.reduce(np.ones(9, F), alone, "w")
     with pytest.raises(ValueError, match=r"the state is one of feedback\(int2\), not of feedback\(int3\)"):
         compress.get("feedback(int3)").load_state_dict(method.state_dict())
-    state = method.state_dict()
+    state, other = method.state_dict(), compress.get("feedback(int2)")
+    other.load_state_dict(state)
+    parts = [kept["w"]["residual"] for kept in (method.memory, state["memory"], other.memory)]
+    assert not any(np.shares_memory(a, b) for a, b in combinations(parts, 2))
     method.reduce(np.ones(8, F) / 3, alone, "w")
     assert not np.array_equal(state["memory"]["w"]["residual"], method.residual("w"))
+
+
+@pytest.mark.parametrize("text", ["feedback(int4)", "dgc(topk)", "sparcml(topk)", "ef21(int4)", "powersgd:rank=1"])
+def test_a_state_that_is_damaged_is_refused_and_changes_nothing(text):
+    method, x = compress.get(text), gradients(60)["gaussian"].reshape(6, 10)
+    method.reduce(x, alone, "w")
+    good, (part, *_) = method.state_dict(), method.memory["w"]
+    for memory in ({"w": {part: [1, 2]}}, {"w": {part: np.array([None])}}, {"w": {part: np.full((6, 10), np.nan)}},
+                   {"w": np.zeros(3)}, {3: {}}, [], None):  # fmt: skip
+        with pytest.raises(ValueError, match="state"):
+            method.load_state_dict({**good, "memory": memory})
+    for state in ({}, None, {"memory": {}}, {"config": good["config"]}, {**good, "config": "feedback(int8)"}):
+        with pytest.raises(ValueError, match="state"):
+            method.load_state_dict(state)
+    assert method.memory.keys() == good["memory"].keys()
+    assert all(np.array_equal(method.memory["w"][name], kept) for name, kept in good["memory"]["w"].items())
+    method.load_state_dict(good)
+
+
+@pytest.mark.parametrize(
+    "text", ["feedback(topk)", "dgc(topk)", "sparcml(topk)", "ef21(topk)", "powersgd:rank=1", "gtopk"]
+)
+def test_a_sum_that_fails_changes_nothing(text):
+    """A rank is missing, or an argument is refused: what was not sent must not leave the memory."""
+    method, x = compress.get(text), gradients(60)["gaussian"].reshape(6, 10)
+
+    def failing(*args, **wishes):
+        raise TimeoutError
+
+    method.reduce(x, alone, "w")
+    before = method.state_dict()["memory"]["w"]
+    with pytest.raises(TimeoutError):
+        method.reduce(x, failing, "w")
+    assert all(np.array_equal(method.memory["w"][name], part) for name, part in before.items())
 
 
 def test_powersgd_is_exact_for_low_rank_and_the_same_on_all_ranks():
@@ -229,6 +346,12 @@ def test_thc_is_the_sum_within_a_step_per_rank(size, dtype):
     assert seen == {np.dtype(dtype)}
 
 
+def test_thc_of_a_step_that_is_too_small_is_zero():
+    x = np.float32([1e-38, -1e-38, 3e-39, 0])
+    with np.errstate(under="ignore"):
+        assert not compress.get("thc:width=8").reduce(x, alone, "w").any()
+
+
 def test_thc_errs_less_where_rounding_is_correlated():
     """Of gradients that are alike, by less than a step in all."""
     x = gradients(640)["gaussian"]
@@ -260,3 +383,17 @@ def test_thc_is_unbiased_and_poisons_its_block_on_all_ranks():
     )
     for out in outs:
         assert np.isfinite(out[:32]).all() and np.isnan(out[32:]).all()
+
+
+@pytest.mark.parametrize("text", ["randomk:ratio=0.1", "terngrad", "int2:rounding=stochastic"])
+@pytest.mark.parametrize("method", ["feedback", "dgc", "sparcml"])
+def test_a_residual_that_would_grow_is_refused(method, text):
+    with pytest.raises(ValueError, match=" would grow"):
+        compress.get(f"{method}({text})")
+
+
+def test_a_residual_that_shrinks_may_be_of_an_unbiased_codec():
+    method, x = compress.get("feedback(int3:rounding=stochastic)"), gradients(1000, 0)["gaussian"]
+    for step in range(50):
+        method.reduce(x, alone, "w", Context(step))
+    assert np.linalg.norm(method.residual("w")) < 2 * np.linalg.norm(x)

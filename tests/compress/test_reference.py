@@ -226,10 +226,10 @@ def test_elias_code_is_short_and_decodes_to_what_fixed_width_does():
 
 def test_errors_of_alike_values_cancel_where_rounding_is_correlated():
     x = gradients(4096)["gaussian"]
-    for text, ranks in (("int2", range(16)), ("int4", range(48, 64)), ("terngrad", range(8)), ("int8", range(5, 9))):
+    for text, ranks in (("int2", range(16)), ("int3", range(48, 64)), ("int3", range(8)), ("int3", range(5, 9))):
         errors = []
         for rounding in ("stochastic", "correlated"):
-            codec = compress.get(f"{text.replace('terngrad', 'int2')}:rounding={rounding}")
+            codec = compress.get(f"{text}:rounding={rounding}")
             outs = [decoded(codec, codec.encode(x, at=Context(7, 0, rank)), x).astype(float) for rank in ranks]
             steps = np.repeat(np.abs(x.reshape(-1, 64)).max(axis=1), 64) / codec.levels
             errors.append(np.abs(np.sum(outs, axis=0) - len(ranks) * x.astype(float)) / steps)
@@ -237,8 +237,12 @@ def test_errors_of_alike_values_cancel_where_rounding_is_correlated():
         assert np.sqrt(np.mean(errors[1] ** 2)) < 0.75 * np.sqrt(np.mean(errors[0] ** 2))
 
 
-@pytest.mark.parametrize("width", range(2, 9))
-def test_every_width_keeps_every_level(width):
-    codec = Linear(width=width, block=512)
-    x = np.arange(-codec.levels, codec.levels + 1).astype(F)
+@pytest.mark.parametrize("text", ["int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=correlated", "int2"])
+def test_every_width_keeps_every_level(text):
+    """Every level, and the largest in every block."""
+    codec = CODECS[text]
+    levels = np.arange(-codec.levels, codec.levels + 1).astype(F)
+    x = np.full((levels.size, codec.block), levels[-1])
+    for shift, block in enumerate(x):
+        block[1:] = np.resize(np.roll(levels, shift), codec.block - 1)
     assert np.array_equal(decoded(codec, codec.encode(x), x), x)

@@ -1,8 +1,5 @@
 """What the tests under the launcher share."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -10,8 +7,6 @@ from witness import modules_with
 
 import allreduce
 from allreduce.execute import mpi_abi
-
-sys.path.append(str(Path(__file__).parents[1]))  # what tests with and without a launcher share
 
 
 @pytest.fixture

@@ -1,18 +1,18 @@
 """Codecs inside the all-reduce, against what the rules say: every algorithm and codec, the same bytes on all ranks."""
 
 from itertools import product
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from mpi4py import MPI
-from rules import simulate
+from ruled import ruled
 from witness import RANK, SIZE, WORLD, Guarded, Verdict, rough, seeded
 
 import allreduce
 import compress
 from allreduce.algorithms import TABLE
-from allreduce.choice import Link
 from allreduce.costs import segmented
 from allreduce.engine import engine_of
 
@@ -33,6 +33,8 @@ METHODS = {
 }  # fmt: skip
 #: What feeds back the losses of every hop.
 LOSING = ["feedback(int4)", "gtopk:ratio=0.02", "oktopk:ratio=0.02"]
+#: Gradients of a small model, a row per rank; ../data/make_gradients.py made them.
+STORED = {path.stem: np.load(path, allow_pickle=False) for path in Path(__file__).parents[1].glob("data/*.npy")}
 WAYS = ("apart", "in place", "same", "made")
 
 
@@ -41,11 +43,11 @@ def some(algorithm):
     return CODECS[OURS.index(algorithm) % 3 :: 3]
 
 
-def ruled(algorithm, data, codec, number, op="sum", **facts):
+def expected(algorithm, data, codec, number, op="sum", **facts):
     """What the rules say, for as many segments as the engine takes for so many bytes on the wire."""
     codec = compress.get(codec)
     params = segmented(algorithm, SIZE, codec.nbytes(data.shape[1]), {})
-    return simulate(algorithm, data, codec, number, op, **facts, **params)
+    return ruled(algorithm, data, codec, number, op, **facts, **params)
 
 
 def run(verdict, data, algorithm, codec, way="apart", comm=None, op="sum", **wishes):
@@ -63,7 +65,7 @@ def run(verdict, data, algorithm, codec, way="apart", comm=None, op="sum", **wis
         verdict.check(send.array.tobytes() == mine.tobytes(), "changed sendbuf", *what)
     verdict.check(send.intact() and recv.intact(), "wrote beside a buffer", *what)
     verdict.same(result, *what)
-    wanted, bound = ruled(algorithm, data, codec, number, op)
+    wanted, bound = expected(algorithm, data, codec, number, op)
     verdict.check(result.tobytes() == wanted.tobytes(), *what, result[:4], wanted[:4])
     exact = data.astype("d").sum(0) / (SIZE if op == "avg" else 1)
     if np.isfinite(exact).all():
@@ -106,11 +108,19 @@ def test_data_of_every_kind(codec):
         "constant": np.full((SIZE, n), -0.3, F),
         "denormal": gauss * F.type(2.0**-64) * F.type(2.0**-72),
         "zero": np.zeros((SIZE, n), F),
+        **{name: rows[:SIZE, :n] for name, rows in STORED.items()},
         "poisoned": np.where(rng.random((SIZE, n)) < 0.02, rng.choice([np.nan, np.inf, -np.inf], (SIZE, n)), gauss),
     }
     with Verdict() as verdict:
         for data, algorithm in product(kinds.values(), ("ring", "direct", "recursive_doubling", "double_binary_tree")):
             run(verdict, data.astype(F), algorithm, codec)
+
+
+@pytest.mark.parametrize("algorithm", OURS)
+def test_real_gradients_in_four_bits(algorithm):
+    with Verdict() as verdict:
+        for rows in STORED.values():
+            run(verdict, rows[:SIZE], algorithm, "int4:block=32")
 
 
 def test_lossless_changes_nothing():
@@ -129,7 +139,7 @@ def test_half_precision_summed_in_float32():
             data = rough(np.dtype("e"), 777)
             number = int(engine_of(None).channel.counters[0])
             result = allreduce.allreduce(data[RANK], algorithm=algorithm, codec="int8", accumulate="float32")
-            wanted, _ = ruled(algorithm, data.astype(F), "int8", number)
+            wanted, _ = expected(algorithm, data.astype(F), "int8", number)
             verdict.check(result.tobytes() == wanted.astype("e").tobytes(), algorithm)
 
 
@@ -139,7 +149,7 @@ def test_reduce():
             data = rough(F, 300)
             number = int(engine_of(None).channel.counters[0])
             result = allreduce.reduce(data[RANK], root=root, algorithm=algorithm, codec=codec)
-            wanted, _ = ruled(algorithm, data, codec, number, collective="reduce", root=root)
+            wanted, _ = expected(algorithm, data, codec, number, collective="reduce", root=root)
             verdict.check((result is None) == (root != RANK), algorithm, codec, root, "returns", result)
             verdict.check(result is None or result.tobytes() == wanted.tobytes(), algorithm, codec, root)
 
@@ -166,64 +176,6 @@ def test_the_python_loop_gives_the_same_bits(python_loop):
         verdict.check({plan.state for plan in comm.engine.channel.plans.values()} == {0}, "ran the compiled loop")
 
 
-@pytest.fixture
-def distant():
-    """A communicator whose ranks do not share memory, as far as it knows, with a slow network or a fast one."""
-    with allreduce.Communicator(WORLD) as ours:
-        ours.engine.channel.together = False
-        yield ours
-
-
-@pytest.mark.parametrize("slow", [True, False])
-def test_auto_takes_a_codec_where_it_pays(distant, slow):
-    distant.engine.prices.__dict__["link"] = Link(1e-9, 1e-6 if slow else 1e-15, 0.0)
-    with Verdict() as verdict:
-        for codec, count in product(("int8", "topk:ratio=0.01", "lossless"), (3000, 100_000)):
-            data = rough(F, count)
-            result = allreduce.allreduce(data[RANK], comm=distant, codec=codec)
-            verdict.same(result, count, codec)
-            told = allreduce.explain(data[RANK], codec=codec, comm=distant)
-            taken = slow and SIZE > 1 and codec != "lossless"  # of which only a bound is known beforehand
-            verdict.check(("it does not pay" in told) == (not taken), told)
-        asked = [order for order in distant.engine.channel.plans if order.dtype == F]
-        coded = [order.algorithm for order in asked if order.codec is not None]
-        verdict.check(len(coded) == (4 if slow and SIZE > 1 else 0), asked)
-        verdict.check(coded.count("one_shot") >= len(coded) // 2, asked)
-
-
-def test_auto_goes_by_any_schedule_where_losses_are_fed_back(distant):
-    distant.engine.prices.__dict__["link"], data = Link(1e-9, 1e-6, 0.0), rough(F, 100_000)
-    method = compress.get("feedback(topk:ratio=0.01)")
-    out = allreduce.allreduce(data[RANK], comm=distant, codec=method, key="w")
-    left = WORLD.allreduce(method.residual("w").astype("d"))
-    asked = {order.algorithm for order in distant.engine.channel.plans if order.lost}
-    with Verdict() as verdict:
-        verdict.same(out)
-        verdict.check(np.allclose(out + left, data.sum(0, dtype="d"), atol=1e-5), "conserved")
-        verdict.check(len(asked) == (SIZE > 1) and (SIZE < 3 or "one_shot" not in asked), asked)
-
-
-def test_auto_takes_no_codec_in_shared_memory(comm):
-    data = rough(F, 3000)
-    with Verdict() as verdict:
-        result = allreduce.allreduce(data[RANK], comm=comm, codec="int8")
-        plain = allreduce.allreduce(data[RANK], comm=comm)
-        verdict.check(result.tobytes() == plain.tobytes())
-        verdict.check("shared memory is faster" in allreduce.explain(data[RANK], codec="int8", comm=comm))
-
-
-def test_what_is_explained_was_measured(distant):
-    told = allreduce.explain(rough(F, 1000)[RANK], codec="int8", comm=distant)
-    with Verdict() as verdict:
-        verdict.check(distant.engine.prices.link.alpha > 0 and distant.engine.prices.link.beta > 0, told)
-        verdict.same(np.array(distant.engine.prices.link), "every rank has measured the same")
-        for bad in (lambda: allreduce.explain(np.ones(3, int), codec="int8", comm=distant),
-                    lambda: allreduce.explain(np.ones(3), codec=None, comm=distant),
-                    lambda: allreduce.explain(np.ones(3), codec="int9", comm=distant)):  # fmt: skip
-            with pytest.raises((TypeError, ValueError), match="int"):
-                bad()
-
-
 def test_many_in_flight_at_once(comm):
     data = {codec: rough(F, 400, seed=i) for i, codec in enumerate(CODECS)}
     requests = {
@@ -236,7 +188,7 @@ def test_many_in_flight_at_once(comm):
     with Verdict() as verdict:
         for i in np.random.default_rng(RANK).permutation(len(CODECS)):
             number, request = requests[CODECS[i]]
-            wanted, _ = ruled("circulant", data[CODECS[i]], CODECS[i], number)
+            wanted, _ = expected("circulant", data[CODECS[i]], CODECS[i], number)
             verdict.check(request.wait().tobytes() == wanted.tobytes(), CODECS[i])
 
 
@@ -289,11 +241,8 @@ def test_what_any_hop_loses_is_the_residual_of_the_rank_that_encodes(text, comm)
                 total, given = total + out, given + data.sum(0, dtype="d")
             left = WORLD.allreduce(method.memory["w"]["residual"].astype("d"))
             verdict.check(np.allclose(total + left, given, atol=1e-4), text, algorithm, total + left - given)
-            may = SIZE == 1 or (algorithm == "auto" and text.startswith("feedback"))  # by memory, where that is faster
+            may = SIZE == 1 or (algorithm == "auto" and not text.startswith("sparcml"))  # by memory, which is faster
             verdict.check(may or np.any(left), text, algorithm, "nothing was lost")
-    asked = {order.algorithm for order in comm.engine.channel.plans if order.lost}
-    preferred = {"gtopk": "binomial_tree", "oktopk": "direct"}.get(text.partition(":")[0])
-    assert preferred is None or preferred in asked, asked
 
 
 @pytest.mark.parametrize("text", LOSING)

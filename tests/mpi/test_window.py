@@ -226,6 +226,11 @@ def test_array_outlives_the_communicator():
     assert array.shape == (3, 5) and (array == SIZE * (SIZE - 1) / 2 + 1).all()
 
 
+def test_no_shared_array_of_negative_length(comm):
+    with pytest.raises(ValueError, match="negative length, not \\(3, -1\\)"):
+        allreduce.empty_shared((3, -1), comm=comm)
+
+
 def test_memory_has_no_name_that_could_be_left_behind():
     """However the ranks end, killed ones too."""
 

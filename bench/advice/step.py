@@ -1,0 +1,77 @@
+"""The time of a training step: what is computed, what each axis sends, and who waits."""
+
+from typing import NamedTuple
+
+from .links import Cluster, neighbours, passed, reduced, sent
+from .memory import GRADIENT, OPTIMISER, WEIGHT, Split
+from .model import Model
+
+__all__ = ["AGAIN", "TENSOR", "Step", "step"]
+
+#: All-reduces of a layer and microbatch along the tensor axis: two forward, two backward; two when computed again.
+TENSOR, AGAIN = 4, 2
+
+
+class Step(NamedTuple):
+    """Seconds of a step by cause, and the bytes that a GPU sends in it along each axis."""
+
+    compute: float
+    tensor: float
+    pipeline: float
+    data: float
+    bubble: float
+    optimiser: float
+    tensor_bytes: float
+    pipeline_bytes: float
+    data_bytes: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(self[:6])
+
+    @property
+    def ratio(self) -> float:
+        """Communication that nothing hides, over computation."""
+        return (self.tensor + self.pipeline + self.data) / self.compute
+
+
+def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIENT) -> Step:
+    """The price of a step; `gradient`: bytes that travel for one.
+
+    One forward, one backward. Messages between stages hide behind computation if the stages are interleaved, for then
+    there is another chunk to go on with; gradients, with later software, behind the last backward pass but for its end.
+    """
+    data, tensor, pipeline, b, sharded, recompute, again, chunks = split
+    layers, rounds = split.layers(model), split.rounds(model)
+    near, near_data = neighbours(cluster, split)
+    message = model.activation(b)
+
+    forward = model.forward(cluster.gpu, b, tensor, split.later)
+    scores = model.attention(cluster.gpu, b, tensor) if recompute == "selective" else 0.0
+    whole = layers if recompute == "full" else again  # layers of which the forward pass is done again
+    output = 3 * model.output(cluster.gpu, b, tensor)
+    if model.layers % pipeline:  # a shorter stage takes the output
+        output = max(0.0, output - 3 * forward)
+    compute = layers * 3 * forward + whole * forward + (layers - whole) * scores + output  # backward is twice forward
+
+    reductions = layers * TENSOR + whole * AGAIN
+    axis = reductions * reduced(cluster, near, tensor // near, message)
+    hop = 2 * chunks * passed(cluster, split, message) if pipeline > 1 else 0.0
+    waited = hop if chunks == 1 else max(0.0, hop - compute)
+
+    owned = split.owned(model)
+    state = WEIGHT + GRADIENT + 2 * OPTIMISER / (data if sharded else 1)
+    coding = 3 * owned * (GRADIENT + gradient) if gradient != GRADIENT else 0.0  # encode, decode and add, decode
+    gradients = reduced(cluster, near_data, data // near_data, owned * gradient)
+    hidden = (layers - 1) * 2 * forward if split.later else 0.0
+    return Step(
+        compute=rounds * compute,
+        tensor=rounds * axis,
+        pipeline=rounds * waited,
+        data=max(gradients - hidden, gradients / layers) + cluster.gpu.move(coding),
+        bubble=(pipeline - 1) * (compute + axis + hop) / chunks,
+        optimiser=cluster.gpu.move(owned * state),
+        tensor_bytes=rounds * reductions * sent(tensor, message),
+        pipeline_bytes=rounds * min(2 * chunks, pipeline * chunks - 1) * message / tensor,  # of a stage inside
+        data_bytes=sent(data, owned * gradient),
+    )

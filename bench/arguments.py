@@ -1,0 +1,144 @@
+"""The options of `python -m bench`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import slurm
+from .advice.options import add_options
+
+__all__ = ["arguments", "size"]
+
+STYLES = ("table", "osu", "nccl-tests", "csv")
+
+
+def arguments(words: Sequence[str] | None = None) -> dict[str, Any]:
+    """The wishes of the command line; what a sweep's file says counts where the command line says nothing else."""
+    words = list(sys.argv[1:] if words is None else words)
+    wishes = vars(parser().parse_args(words))
+    if wishes.get("plan"):
+        from .planfile import words as words_of
+
+        wishes = vars(parser().parse_args([words[0], *words_of(wishes["plan"]), *words[1:]]))
+    wishes.pop("plan", None)
+    return wishes
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of all commands."""
+    top = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of all-reduce.")
+    commands = top.add_subparsers(dest="command", required=True)
+    _sweep(commands)
+    commands.add_parser("environment", help="what was detected, and what it means")
+    _files(commands)
+    _codecs(commands)
+    _slurm(commands)
+    add_options(commands.add_parser("advise", help="how to split a training run over GPUs, and what each axis sends"))
+    return top
+
+
+def size(text: str) -> int:
+    """A number of bytes: 4, 64K, 16M, 1G."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
+    if not number.isdigit() or not int(number):
+        raise argparse.ArgumentTypeError(f"expected a size such as 4, 64K or 16M, not {text!r}")
+    return int(number) * unit
+
+
+def percent(text: str) -> float:
+    """A part of one: 2%, 0.02."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a part such as 2%, not {text!r}") from None
+
+
+def _sweep(commands: Any) -> None:
+    words = "time algorithms over message sizes, beside MPI's own all-reduce"
+    sweep = commands.add_parser("sweep", help=words, argument_default=argparse.SUPPRESS)
+    add = sweep.add_argument
+    add("--plan", type=Path, metavar="FILE.toml", help="names of these options with values; what stands here overrides")
+    what = sweep.add_argument_group("what")
+    add = what.add_argument
+    add("--min", type=size, metavar="BYTES", help="smallest message (default 4)")
+    add("--max", type=size, metavar="BYTES", help="largest message (default 64M)")
+    add("--factor", type=int, help="from one size to the next (default 4)")
+    add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
+    names = (
+        "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), guidelines (MPI's own in two parts), "
+        "or names such as ring torus:grid=2x4"
+    )
+    add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
+    add("--dtype", nargs="+", help="of the elements, such as float32 bfloat16 int64 (default float32)")
+    add("--op", nargs="+", help="sum, prod, min, max, avg, ... (default sum)")
+    add("--ranks", type=int, nargs="+", metavar="P", help="only the first P, one number after the other (default all)")
+    add("--accumulate", metavar="DTYPE", help="make sums in a wider type")
+    words = "measure each with what travels encoded, too: int8, topk:ratio=0.01, ...; wrong is what exceeds the bound"
+    add("--codec", nargs="+", metavar="CODEC", help=words)
+    add("--data", metavar="FILE.npy", help="reduce these real values instead of small whole numbers")
+    add("--buffers", choices=("private", "shared"), help="shared: arrays from empty_shared (default private)")
+    add("--place", nargs="+", choices=("out", "in"), help="result in a buffer of its own, or in place (default out)")
+    words = "blocking (default), nonblocking, overlapped (with as long a computation), persistent"
+    add("--call", nargs="+", choices=("blocking", "nonblocking", "overlapped", "persistent"), help=words)
+    how = sweep.add_argument_group("how")
+    add, flag = how.add_argument, argparse.BooleanOptionalAction
+    add("--rewrite", action=flag, help="write the input anew before every repetition, as training does")
+    add("--cold", action=flag, help="empty the caches before every repetition")
+    add("--start", choices=("barrier", "window"), help="window: at one time on a common clock (default barrier)")
+    add("--across", choices=("max", "min", "mean", "rank0"), help="which rank's time counts (default max)")
+    add("--batch", type=int, metavar="N", help="calls back to back, at most and up to 1 KB (default 200)")
+    add("--precision", type=percent, metavar="P%", help="stop when all medians are known so well (default 2%%)")
+    add("--seconds", type=float, help="measured per row at most, within 11 to 1000 repetitions (default 0.2)")
+    add("--seed", type=int, help="of the order of the measurements (default 0)")
+    out = sweep.add_argument_group("results")
+    out.add_argument("--json", metavar="FILE.jsonl", help="write every repetition; the file must not exist yet")
+    out.add_argument("--resume", action=flag, help="measure what is not in that file yet")
+    out.add_argument("--style", choices=STYLES, help="columns of another tool, measured as it does, or CSV")
+
+
+def _files(commands: Any) -> None:
+    def reading(name: str, words: str) -> argparse.ArgumentParser:
+        parser = commands.add_parser(name, help=words)
+        parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
+        return parser
+
+    merge = reading("merge", "several launches of one sweep in one file: intervals are those over launches")
+    merge.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="must not exist yet")
+    show = reading("show", "print what sweeps have measured")
+    show.add_argument("--style", choices=STYLES, default="table", help="columns of another tool, or CSV")
+    report = reading("report", "a page with pictures, of one or more sweeps")
+    report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
+    report.add_argument("--figures", type=Path, metavar="FOLDER", help="write each picture there, too, as SVG")
+    reading("peers", "a table of the sweeps that scripts/peers has run")
+    compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
+    compare.add_argument("old", type=Path, metavar="OLD.jsonl")
+    compare.add_argument("new", type=Path, metavar="NEW.jsonl")
+    words = "by how much the whole interval must be slower (default 5%%)"
+    compare.add_argument("--threshold", type=percent, default=0.05, metavar="P%", help=words)
+
+
+def _codecs(commands: Any) -> None:
+    codecs = commands.add_parser("codecs", help="what codecs lose in an all-reduce, how fast they are, what they gain")
+    add, instead = codecs.add_argument, codecs.add_mutually_exclusive_group()
+    add("codecs", nargs="*", metavar="CODEC", help="such as int4:block=32 thc:width=6 (default: one of each)")
+    add("--ranks", nargs="+", type=int, default=[2, 8, 64], metavar="P", help="simulated (default 2 8 64)")
+    add("--count", type=int, default=1 << 15, metavar="N", help="values of noise per rank (default 32768)")
+    add("--data", nargs="*", type=Path, metavar="FILE.npy", help="gradients, a row per rank (default: tests/data)")
+    add("--seed", type=int, default=0, help="of the noise (default 0)")
+    instead.add_argument("--speed", action="store_true", help="time encode, decode and decode + add on one core")
+    instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
+    add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
+    add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
+
+
+def _slurm(commands: Any) -> None:
+    slurm.options(commands.add_parser("slurm", help="write a job script that sweeps over counts of nodes"))
+    words = "under a launcher: whether ranks, cores and GPUs are as meant"
+    add = commands.add_parser("preflight", help=words).add_argument
+    add("--nodes", type=int, required=True, metavar="N", help="that ranks must be on")
+    add("--ppn", type=int, required=True, metavar="N", help="ranks on each")
+    add("--cores", type=int, default=1, metavar="N", help="of a rank (default 1)")
+    add("--gpus", type=int, default=0, metavar="N", help="that every rank must see (default 0)")

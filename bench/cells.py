@@ -1,0 +1,134 @@
+"""The calls to be timed for one group: what they are given, where their results go, what they must be."""
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import compress
+from allreduce.native import OPS, mpi_has
+
+from .calls import COMPOSED, OUT_OF_PLACE, UNCODED, Label
+from .inputs import Arena, Case, exact, lossy, real
+from .plan import Group, Sweep
+from .requests import Call, can_persist
+from .timing import BATCHED, Cell
+
+__all__ = ["Maker", "alike", "case_pair"]
+
+
+class Maker:
+    """Makes the cells of a sweep's groups on this rank.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    flush : numpy.ndarray
+        Longer than the caches, to be written over where they are to be cold.
+    """
+
+    def __init__(self, sweep: Sweep, comm: MPI.Intracomm, flush: np.ndarray) -> None:
+        self.sweep, self.comm, self.flush = sweep, comm, flush
+        self.names, self.values = sweep.names(comm.size, sweep.teams(MPI.COMM_WORLD.size)), sweep.values()
+        self.arena = Arena(sweep.buffers, max([*sweep.lengths(), 16]), comm)
+        self.requests: list[Any] = []
+        self.persistent = "persistent" in sweep.call and can_persist(comm)
+
+    def most(self, group: Group) -> int:
+        """Calls in a repetition."""
+        alone = group.nbytes > BATCHED or self.sweep.cold or "overlapped" in self.sweep.call
+        return 1 if alone else self.sweep.batch
+
+    def labels(self, group: Group) -> list[Label]:
+        """What is measured, the same on all ranks."""
+        known = mpi_has(group.dtype) and group.op in OPS
+        names = [name for name in (*self.names, "native") if known or name not in (*COMPOSED, "native")]
+        codecs = {name: [None] if name in UNCODED else [None, *self.sweep.codec] for name in names}
+        return [
+            Label(name, codec, place, call)
+            for place in self.sweep.place
+            for name in names
+            for codec in codecs[name]
+            for call in self.sweep.call
+            if (place == "out" or name not in OUT_OF_PLACE) and self._has(name, call)
+        ]
+
+    def _has(self, name: str, call: str) -> bool:
+        if name == "native":
+            return call != "persistent" or self.persistent
+        return call == "blocking" or name not in UNCODED
+
+    def cells(self, group: Group) -> dict[Label, Cell]:
+        """Ready to be measured."""
+        cases = case_pair(group.op, group.dtype, group.elements, self.values, self.comm)
+        size = self.comm.size
+        right: dict[str | None, tuple[Case, Case]] = {None: cases}
+        for text in self.sweep.codec:
+            codec = compress.get(text)
+            right[text] = tuple(lossy(case, codec, group.dtype, size) for case in cases)  # type: ignore[assignment]
+        return {label: self._cell(label, group, right[label.codec]) for label in self.labels(group)}
+
+    def free(self) -> None:
+        """Let go of the last group's requests."""
+        for request in self.requests:
+            request.Free()
+        self.requests.clear()
+
+    def _cell(self, label: Label, group: Group, cases: tuple[Case, Case]) -> Cell:
+        make = self._in_place if label.place == "in" else self._out_of_place
+        call = Call(label, group, self.sweep, self.comm)
+        cell = make(label, group, cases, call)
+        self.requests += call.requests
+        return cell
+
+    def _out_of_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Call) -> Cell:
+        sends = [self.arena.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
+        for send, case in zip(sends, cases, strict=True):
+            np.copyto(send, case.send)
+        result = self.arena.array(" ".join(map(str, label)), group.elements, group.dtype)
+
+        def prepare(variant: int) -> None:
+            if self.sweep.rewrite:  # what others have of it in their caches is void
+                np.copyto(sends[variant], cases[variant].send)
+            self._cool()
+
+        most = self.most(group)
+        first, second = ([call.arguments(send, result)] * most for send in sends)
+        checked = label.algorithm != "copy"
+        return Cell(call.function(), cases, (first, second), [result] * most, prepare, checked, call.work)
+
+    def _in_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Call) -> Cell:
+        """Every call of a batch has a buffer of its own: a sum of sums would be another number."""
+        buffers = self.arena.arrays(" ".join(map(str, label)), group.elements, group.dtype, self.most(group))
+        native = label.algorithm == "native"
+        arguments = [call.arguments(MPI.IN_PLACE if native else each, each) for each in buffers]
+
+        def prepare(variant: int) -> None:
+            for each in buffers:
+                np.copyto(each, cases[variant].send)
+            self._cool()
+
+        return Cell(call.function(), cases, (arguments, arguments), buffers, prepare, work=call.work)
+
+    def _cool(self) -> None:
+        if self.sweep.cold:
+            self.flush += 1
+
+
+def case_pair(
+    op: str, dtype: np.dtype, count: int, values: np.ndarray | None, comm: MPI.Intracomm
+) -> tuple[Case, Case]:
+    """This rank's two inputs."""
+    rank, size = comm.rank, comm.size
+    if values is not None:
+        return real(values, dtype, op, count, rank, size, 0), real(values, dtype, op, count, rank, size, 1)
+    return exact(dtype, op, count, rank, size, 0), exact(dtype, op, count, rank, size, 1)
+
+
+def alike(array: np.ndarray, comm: MPI.Intracomm) -> bool:
+    """Whether all ranks hold the same bits; collective."""
+    digest = np.frombuffer(blake2b(array.view(np.uint8).data, digest_size=16).digest(), np.uint8)
+    digests = np.empty((comm.size, 16), np.uint8)
+    comm.Allgather(digest, digests)
+    return bool((digests == digests[0]).all())

@@ -1,0 +1,106 @@
+"""What codecs gain over the links of a job, beside the best all-reduce without one, in 32 bits and in 16."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import compress
+from allreduce import Communicator, allreduce
+from allreduce.choice import coding
+from allreduce.costs import estimate
+from allreduce.engine import Engine, engine_of
+from allreduce.execute.plan import Order
+from compress.method import Method
+from compress.simulate import traffic
+
+from .cells import alike
+from .codecs import DEFAULT
+from .inputs import Case, lossy, real
+
+__all__ = ["over_links"]
+
+BITS: tuple[np.dtype, np.dtype] = np.dtype(np.float32), np.dtype(np.float16)
+FLOAT32 = BITS[0]
+#: What is tried without a codec.
+PLAIN = ("circulant", "direct", "ring", "rabenseifner")
+ROUNDS = 5
+#: Values a rank in the simulation that counts bytes.
+COUNTED = 1 << 16
+NOTES = """\
+# bytes: sent without a codec over those sent with it; reached: how much of that the time shows
+# encode, wire, decode: ms that each would take alone, by prices measured here; they overlap"""
+HEAD = f"{'codec':34}{'by':20}{'ms':>8}{'/32 bit':>9}{'/16 bit':>9}{'bytes':>7}{'reached':>9}"
+
+
+def over_links(texts: list[str] | None, nbytes: int, algorithm: str = "auto") -> int:
+    """Print a table, of what an algorithm does with codecs; returns 1 if a result was wrong, else 0. Collective."""
+    size, rank, faults = MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank, 0
+    say: Callable[..., None] = partial(print, flush=True) if rank == 0 else lambda *words: None
+    values = np.random.default_rng(0).standard_normal(1 << 16).astype(FLOAT32)
+    case = real(values, FLOAT32, "sum", nbytes // 4, rank, size, 0)
+    say(f"# {size} ranks; {nbytes} bytes of float32 each; medians of {ROUNDS} calls, each after a barrier")
+    best = [plain(case, dtype, PLAIN) for dtype in BITS]
+    say("# best without a codec: " + ", ".join(f"{s * 1e3:.1f} ms {name}" for name, s in best) + " in float16")
+    say(NOTES)
+    say(f"{HEAD}{'encode':>9}{'wire':>8}{'decode':>8}{'#wrong':>8}")
+    for text in texts or DEFAULT:
+        row, wrong = measured(text, algorithm, case, *(seconds for _, seconds in best))
+        say(f"{row}{wrong:8}")
+        faults += wrong
+    again = [plain(case, dtype, [name])[1] for dtype, (name, _) in zip(BITS, best, strict=True)]
+    say(f"# the best without a codec, at the end: {again[0] * 1e3:.1f} and {again[1] * 1e3:.1f} ms")
+    return int(faults > 0)
+
+
+def plain(case: Case, dtype: np.dtype, names: Sequence[str]) -> tuple[str, float]:
+    """The best of these algorithms without a codec, and its seconds."""
+    send, out = case.send.astype(dtype), np.empty(case.send.size, dtype)
+    with closing(Communicator(MPI.COMM_WORLD)) as comm:
+        times = {name: median(partial(allreduce, send, out, algorithm=name, comm=comm)) for name in names}
+    return min(times.items(), key=lambda item: item[1])
+
+
+def median(call: Callable[[], Any]) -> float:
+    """Seconds on the slowest rank, after one call for nothing; the same number on all ranks."""
+    samples = []
+    for _ in range(1 + ROUNDS):
+        MPI.COMM_WORLD.Barrier()
+        begin = time.perf_counter()
+        call()
+        samples.append(MPI.COMM_WORLD.allreduce(time.perf_counter() - begin, MPI.MAX))
+    return float(np.median(samples[1:]))
+
+
+def measured(text: str, algorithm: str, case: Case, best32: float, best16: float) -> tuple[str, int]:
+    """A row of the table, and how many elements were wrong on all ranks."""
+    made, out = compress.get(text), np.empty_like(case.send)
+    with closing(Communicator(MPI.COMM_WORLD)) as comm:
+        seconds = median(partial(allreduce, case.send, out, codec=text, key="bench", algorithm=algorithm, comm=comm))
+        engine = engine_of(comm)
+        orders = [order for order in engine.channel.plans if order.codec is not None]
+        known = orders and MPI.COMM_WORLD.size > 1 and orders[-1].codec == getattr(made, "codec", made)
+        facts = split(orders[-1], engine, best32 / seconds) if known else " " * 41
+    bounded = not isinstance(made, Method)
+    wrong = lossy(case, made, FLOAT32, MPI.COMM_WORLD.size).wrong(out) if bounded else 0
+    wrong = MPI.COMM_WORLD.allreduce(wrong) + (0 if alike(out, MPI.COMM_WORLD) else out.size)
+    way = orders[-1].algorithm if orders else "no codec"
+    gains = f"{best32 / seconds:9.2f}{best16 / seconds:9.2f}"
+    return f"{text:34}{way:20}{seconds * 1e3:8.1f}{gains}{facts}", wrong
+
+
+def split(order: Order, engine: Engine, gain: float) -> str:
+    """Bytes saved, how much of that was gained, and the milliseconds of encoding, of the wire, and of decoding."""
+    assert order.codec is not None
+    name, size, count = order.algorithm, engine.channel.size, order.count
+    rows = np.random.default_rng(1).standard_normal((size, COUNTED)).astype(order.dtype)
+    saved = max(traffic("direct", list(rows))) / max(traffic(name, list(rows), order.codec))
+    coder, link = engine.prices.coder(order.codec, order.dtype), engine.prices.link
+    encode = coding(name, "allreduce", size, count, coder._replace(decode=0, add=0))
+    decode = coding(name, "allreduce", size, count, coder._replace(encode=0))
+    wire = estimate(name, size, int(coder.nbytes * count), link.alpha, link.beta, 0)
+    return f"{saved:7.2f}{gain / saved:9.0%}{encode * 1e3:9.1f}{wire * 1e3:8.1f}{decode * 1e3:8.1f}"

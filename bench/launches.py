@@ -1,0 +1,110 @@
+"""Several launches of one sweep, and two sweeps side by side."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .journal import collect
+from .records import Row, key
+
+__all__ = ["Change", "changes", "compare", "distinct", "environments", "join"]
+
+#: Launches of one sweep must have these in common.
+COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "revision")
+
+
+def join(paths: list[Path], out: Path) -> int:
+    """Write the launches in these files as one file; ValueError if they differ in more than being another launch."""
+    others, rows = collect(paths)
+    launches = environments(others)
+    if not launches:
+        raise ValueError("no launch in these files")
+    if found := _differences(launches[0], *launches[1:]):
+        raise ValueError("not launches of one sweep: " + "; ".join(found))
+    with out.open("x") as file:
+        for record in (*launches, *(row.record() for row in rows)):
+            file.write(json.dumps(record) + "\n")
+    print(f"{len(rows)} rows, {min(len(r.samples) for r in rows)} to {max(len(r.samples) for r in rows)} launches each")
+    return 0
+
+
+class Change(NamedTuple):
+    """One cell, then and now: its time over what it was, with an interval from those of both."""
+
+    old: Row
+    new: Row
+    ratio: float
+    low: float
+    high: float
+
+    def verdict(self, threshold: float) -> str:
+        """slower or faster, if the whole interval is by more than the threshold; else a dash."""
+        return "slower" if self.low > 1 + threshold else "faster" if self.high < 1 - threshold else "-"
+
+    def line(self, threshold: float) -> str:
+        """One line of a table."""
+        row, old, new = self.new, self.old.time.median * 1e6, self.new.time.median * 1e6
+        what = f"{row.nbytes:9d}  {row.ranks:5d}  {row.dtype:8} {row.op:4}  {row.algorithm:24} {row.codec or '-':15}"
+        ratio = f"{self.ratio:7.3f}  {self.low:.3f} to {self.high:.3f}  {self.verdict(threshold)}"
+        return f"{what} {row.place:5} {row.call:11} {old:10.2f} {new:10.2f}  {ratio}"
+
+
+def changes(old: Iterable[Row], new: Iterable[Row]) -> list[Change]:
+    """Of the cells that both have; other versions of MPI are compared, too."""
+    before = {_cell(row): row for row in old if row.valid.size}
+    found = []
+    for row in new:
+        was = before.get(_cell(row))
+        if was and row.valid.size:
+            a, b = was.time, row.time
+            found.append(Change(was, row, b.median / a.median, b.low / a.high, b.high / a.low))
+    return sorted(found, key=lambda change: -change.ratio)
+
+
+def compare(old: Path, new: Path, threshold: float) -> int:
+    """Print the changes, the worst first; returns 1 if anything became slower or is wrong."""
+    (others, before), (more, after) = collect([old]), collect([new])
+    for difference in _differences(*environments(others + more)):
+        print(f"# differs: {difference}")
+    found = changes(before, after)
+    if not found:
+        raise ValueError(f"{old} and {new} have no cell in common")
+    what = f"{'size(B)':>9}  {'ranks':>5}  {'type':8} {'op':4}  {'algorithm':24} {'codec':15} {'place':5} {'call':11}"
+    print(f"{what} {'old(us)':>10} {'new(us)':>10}  new/old  interval")
+    for change in found:
+        print(change.line(threshold))
+    slower, wrong = sum(c.verdict(threshold) == "slower" for c in found), sum(row.wrong for row in after)
+    lone = len({*map(_cell, before)} ^ {*map(_cell, after)})
+    print(f"# {len(found)} cells, {slower} slower by more than {threshold:.0%}; {lone} in one file only"
+          f"{f'; {wrong} WRONG ELEMENTS' if wrong else ''}")  # fmt: skip
+    return int(bool(slower or wrong))
+
+
+def _cell(row: Row) -> tuple[Any, ...]:
+    return key(row)[1:]
+
+
+def environments(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of every launch once, whatever files it stands in."""
+    found = [record for record in records if record["record"] == "environment"]
+    return [record for i, record in enumerate(found) if record not in found[:i]]
+
+
+def _differences(first: dict[str, Any], *others: dict[str, Any]) -> list[str]:
+    """What they should have in common and have not."""
+    return [
+        f"{name}: {', '.join(sorted(values))}"
+        for name in COMMON
+        if len(values := {str(facts.get(name)) for facts in (first, *others)}) > 1
+    ]
+
+
+def distinct(environments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Launches that differ in more than when they were, each with how many were like it."""
+    passing = ("record", "time", "load", "masks", "alpha", "beta", "gamma", "arguments")
+    found: dict[str, dict[str, Any]] = {}
+    for facts in environments:
+        lasting = {name: value for name, value in facts.items() if name not in passing}
+        found.setdefault(str(lasting), {"launches": 0, **lasting})["launches"] += 1
+    return list(found.values())

@@ -1,0 +1,88 @@
+"""How pictures look: colours, markers and axes that can be read in print and by the colour-blind."""
+
+from collections.abc import Callable, Iterable
+from io import StringIO
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+
+from .records import BASELINES, Row
+from .relations import rivals
+
+__all__ = ["COLORS", "FAINT", "draw", "emphasized", "legend", "length", "plain", "seconds"]
+
+#: Okabe and Ito's colours, told apart whatever one's eyes; each has a marker of its own for print.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C00")
+MARKERS = "osD^vPX"
+NATIVE = {"color": "black", "marker": "*", "linestyle": "--"}
+FAINT = {"color": "#bbbbbb", "marker": "", "linewidth": 0.8}
+LOOK: Any = {"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True,
+        "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}  # fmt: skip
+
+
+def length(nbytes: float, _: Any = None) -> str:
+    """A number of bytes as people say it.
+
+    >>> length(4), length(65536), length(3 << 19)
+    ('4 B', '64 KiB', '1.5 MiB')
+    """
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:g} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:g} GiB"
+
+
+def draw(name: str, paint: Callable[..., None], *data: Any, size: tuple[float, float] = (7.4, 3.8)) -> str:
+    """Let a function paint on axes, and return the SVG; `name` makes its identifiers unique on a page."""
+    with matplotlib.rc_context(LOOK | {"svg.hashsalt": name}):
+        figure = Figure(figsize=size, layout="constrained")
+        paint(figure.add_subplot(), *data)
+        text = StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def emphasized(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """A look for each algorithm on a page: of its own for those that win somewhere, or nearly; pale for others."""
+    groups: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in rows:
+        if row.algorithm not in BASELINES and not row.codec:
+            groups.setdefault(rivals(row), {})[row.algorithm] = row.time.median
+    behind: dict[str, list[float]] = {}
+    for times in groups.values():
+        for name, seconds in times.items():
+            behind.setdefault(name, []).append(np.log(seconds / min(times.values())))
+    ranking = sorted(behind, key=lambda name: (min(behind[name]) > 0, np.mean(behind[name])))
+    looks = {n: {"color": c, "marker": m} for n, c, m in zip(ranking, COLORS, MARKERS, strict=False)}
+    return {**dict.fromkeys(BASELINES, FAINT), "native": NATIVE, **dict.fromkeys(ranking, FAINT), **looks}
+
+
+def seconds(axis: Any) -> None:
+    """A logarithmic axis of times, with units."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1,) if high > 100 * low else (1, 2, 5)))
+    axis.set_major_formatter(EngFormatter("s"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def plain(axes: Any) -> None:
+    """A logarithmic axis with ordinary numbers, around 1."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0.5), max(high, 2))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def legend(axes: Any) -> None:
+    """Beside the picture; those that are pale share a line."""
+    handles, labels = axes.get_legend_handles_labels()
+    pale = [h.get_color() == FAINT["color"] for h in handles]
+    kept = [(h, name) for h, name, faint in zip(handles, labels, pale, strict=True) if not faint]
+    if any(pale):
+        kept.append((handles[pale.index(True)], f"{sum(pale)} others"))
+    axes.legend(*zip(*kept, strict=True), loc="upper left", bbox_to_anchor=(1, 1), handlelength=2.6) if kept else None

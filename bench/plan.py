@@ -1,0 +1,150 @@
+"""What to measure: the arguments of the command line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+import allreduce
+from allreduce.algorithms import parse
+from allreduce.buffers import as_codec, as_type
+from allreduce.execute.reductions import check
+
+from .records import BASELINES, COMPOSED
+
+__all__ = ["OTHERS", "Group", "Sweep"]
+
+#: Rows that are no schedule: other people's, the engine's choice, and shared memory.
+OTHERS = (*BASELINES, "auto", "node")
+
+
+class Group(NamedTuple):
+    """What is measured interleaved."""
+
+    dtype: np.dtype
+    op: str
+    nbytes: int
+
+    @property
+    def elements(self) -> int:
+        """How many; at least one."""
+        return max(1, self.nbytes // self.dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to measure, and how; see `python -m bench sweep --help`."""
+
+    algorithms: list[str]
+    min: int = 4
+    max: int = 1 << 26
+    factor: int = 4
+    sizes: list[int] | None = None
+    dtype: list[str] = field(default_factory=lambda: ["float32"])
+    op: list[str] = field(default_factory=lambda: ["sum"])
+    accumulate: str | None = None
+    ranks: list[int] | None = None
+    codec: list[str] = field(default_factory=list)
+    data: str | None = None
+    buffers: str = "private"
+    place: list[str] = field(default_factory=lambda: ["out"])
+    call: list[str] = field(default_factory=lambda: ["blocking"])
+    rewrite: bool = False
+    cold: bool = False
+    start: str = "barrier"
+    across: str = "max"
+    batch: int = 200
+    seconds: float = 0.2
+    precision: float = 0.02
+    seed: int = 0
+    json: str | None = None
+    resume: bool = False
+    style: str = "table"
+
+    def lengths(self) -> list[int]:
+        """Message sizes in bytes."""
+        if self.sizes:
+            return list(dict.fromkeys(self.sizes))
+        if self.factor < 2 or self.min > self.max:
+            raise ValueError(f"expected min <= max, factor >= 2, not {self.min}, {self.max}, {self.factor}")
+        sizes = [self.min]
+        while sizes[-1] * self.factor <= self.max:
+            sizes.append(sizes[-1] * self.factor)
+        return sizes
+
+    def teams(self, world: int) -> list[int]:
+        """Numbers of ranks, checked; ValueError on all ranks, for some of them would have nothing to object."""
+        sizes = sorted({*(self.ranks or [world])})
+        if not all(0 < p <= world for p in sizes):
+            raise ValueError(f"expected --ranks from 1 to {world}, not {self.ranks}")
+        names = {name for p in sizes for name in self.names(p, sizes)}
+        if "gloo" in names and sizes != [world]:
+            raise ValueError("algorithm 'gloo' is for all ranks: leave out --ranks")
+        if "gloo" in names:
+            _check_gloo(self.op)
+        return sizes
+
+    def names(self, size: int, sizes: Sequence[int] = ()) -> list[str]:
+        """Our algorithms that can do with this number of ranks, each once.
+
+        Raises ValueError for what can do with none of `sizes`, the numbers of ranks in this sweep.
+        """
+        words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
+        sets = {"all": [*allreduce.algorithms(), "auto"], "guidelines": COMPOSED}
+        names = [name for word in words for name in sets.get(word, [word])]
+        return [n for n in dict.fromkeys(names) if n != "native" and _fits(n, size, sizes)]
+
+    def groups(self) -> list[Group]:
+        """All that is measured, checked."""
+        dtypes = [np.dtype(getattr(ml_dtypes, name, name)) for name in self.dtype]
+        for dtype, op in product(dtypes, self.op):
+            check(dtype, op)
+            as_type(self.accumulate, dtype, op)
+            for text in self.codec:
+                if op != "sum":
+                    raise ValueError(f"--codec is for op sum, not {op!r}")
+                as_codec(text, dtype, op)
+        if self.seconds <= 0 or self.precision < 0 or self.batch < 1:
+            raise ValueError("expected seconds > 0, precision >= 0, batch >= 1")
+        groups = [Group(*each) for each in product(dtypes, self.op, self.lengths())]
+        return list({(g.dtype, g.op, g.elements): g for g in groups}.values())
+
+    def values(self) -> np.ndarray | None:
+        """The values of --data, shape (n,)."""
+        if not self.data:
+            return None
+        values = np.load(self.data, allow_pickle=False).reshape(-1)
+        if not values.size:
+            raise ValueError(f"{self.data} holds no values")
+        return values
+
+    @property
+    def cache(self) -> str:
+        """What caches hold when a repetition starts."""
+        return "cold" if self.cold else "rewritten" if self.rewrite else "warm"
+
+
+def _check_gloo(ops: list[str]) -> None:
+    try:
+        from .gloo import OPS
+    except ModuleNotFoundError as error:
+        raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
+    if not OPS.keys() >= {*ops}:
+        raise ValueError(f"gloo has {', '.join(OPS)}, not all of {', '.join(ops)}")
+
+
+def _fits(name: str, size: int, sizes: Sequence[int]) -> bool:
+    if name in OTHERS:
+        return True
+    refusals = {}
+    for p in {size, *sizes}:
+        try:
+            parse(name, p)
+        except ValueError as refusal:
+            refusals[p] = refusal
+    if len(refusals) == len({size, *sizes}):
+        raise refusals[size]
+    return size not in refusals

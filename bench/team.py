@@ -1,0 +1,120 @@
+"""The ranks that measure together."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import compress
+
+from .cells import Label, Maker, alike
+from .console import Console
+from .environment import environment
+from .inputs import Case
+from .journal import Journal
+from .model import Constants, constants_of, predict
+from .plan import OTHERS, Group, Sweep
+from .records import Row, key
+from .relations import ratios
+from .rounds import Limits, Rounds, Stop
+from .starts import STARTS
+from .timing import Cell, measure
+
+__all__ = ["Team"]
+
+
+class Team:
+    """What all groups that the same ranks measure share."""
+
+    def __init__(self, sweep: Sweep, comm: MPI.Intracomm) -> None:
+        self.sweep, self.comm = sweep, comm
+        self.facts = environment(comm)
+        flush = 2 * max(self.facts["caches"].values(), default=1 << 25) if sweep.cold else 0
+        self.maker = Maker(sweep, comm, np.zeros(flush, np.uint8))
+        self.start = STARTS[sweep.start](comm)
+        self.limits = Limits(sweep.seconds, sweep.precision)
+        self.constants: Constants = (0.0, 0.0, 0.0)
+
+    def keys(self, group: Group) -> list[tuple[Any, ...]]:
+        """What its cells are."""
+        return [key(self.row(group, label)) for label in self.maker.labels(group)]
+
+    def fit(self, stop: Stop, console: Console, journal: Journal | None) -> None:
+        """Find the constants of the model; collective."""
+        alpha, beta, gamma = self.constants = constants_of(self.comm, np.random.default_rng(self.sweep.seed), stop)
+        words = f"alpha {alpha * 1e6:.2f} us, beta {beta * 1e9:.3f} ns/B, gamma {gamma * 1e9:.3f} ns/B added"
+        console.say(f"# model of {self.comm.size} ranks: {words}")
+        if journal:
+            constants = {"ranks": self.comm.size, "alpha": alpha, "beta": beta, "gamma": gamma}
+            journal.write([{"record": "constants", **constants}])
+
+    def row(self, group: Group, label: Label) -> Row:
+        """Of a cell that is not measured yet."""
+        sweep, facts = self.sweep, self.facts
+        codec = compress.get(label.codec) if label.codec else None
+        modelled = label.algorithm not in OTHERS and not codec and label.call == "blocking"
+        nbytes = group.elements * group.dtype.itemsize
+        return Row(
+            mpi=facts["mpi"], ranks=self.comm.size, nodes=len(facts["hosts"]), dtype=group.dtype.name, op=group.op,
+            accumulate=sweep.accumulate, nbytes=nbytes, count=group.elements, algorithm=label.algorithm,
+            codec=label.codec, place=label.place, call=label.call, buffers=sweep.buffers,
+            cache="rewritten" if label.place == "in" and sweep.cache == "warm" else sweep.cache,
+            start=sweep.start, across=sweep.across, batch=1, marks=facts["marks"],
+            predicted=predict(label.algorithm, self.comm.size, nbytes, self.constants) if modelled else None,
+            wire=codec.nbytes(group.elements) if codec else nbytes, error=None, wrong=0, complete=False,
+        )  # fmt: skip
+
+    def measure(self, group: Group, rng: np.random.Generator, stop: Stop, journal: Journal | None) -> list[Row]:
+        """All cells of a group; the rows are on rank 0. Collective."""
+        cells = self.maker.cells(group)
+        empty = [self.row(group, label) for label in cells]
+
+        def watch(rounds: Rounds) -> None:
+            if journal and rounds.times:
+                journal.write((row.record() for row in filled(blanks(), rounds)), final=False)
+
+        def blanks() -> list[Row]:
+            works = [cell.work.seconds if label.call == "overlapped" else 0.0 for label, cell in cells.items()]
+            return [replace(row, work=work) for row, work in zip(empty, works, strict=True)]
+
+        rounds = Rounds(self.comm, len(cells), self.sweep.across, self.limits, stop, watch)
+        try:
+            measure(list(cells.values()), self.maker.most(group), self.comm, self.start, rounds, rng)
+        finally:
+            watch(rounds)
+        same = [not cell.checked or alike(cell.result, self.comm) for cell in cells.values()]
+        self.maker.free()
+        if self.comm.rank:
+            return []
+        rows = [
+            replace(
+                row,
+                complete=not stop.agreed,
+                wrong=row.wrong + (0 if alike else row.count),
+                error=inexactness(cell) if row.codec else None,
+            )
+            for row, cell, alike in zip(filled(blanks(), rounds), cells.values(), same, strict=True)
+        ]
+        if journal:
+            journal.write([row.record() for row in rows])
+        return rows
+
+
+def filled(blanks: list[Row], rounds: Rounds) -> list[Row]:
+    """Rows of what has been measured."""
+    times, slowest = np.array(rounds.times).T, np.array(rounds.slowest).T
+    lists: list[list[Any]] = [[None if np.isnan(t) else float(t) for t in cell] for cell in times]
+    rows = [
+        replace(row, batch=rounds.batch, wrong=int(wrong), samples=[cell], slowest=[ranks.tolist()])
+        for row, wrong, cell, ranks in zip(blanks, rounds.wrong, lists, slowest, strict=True)
+    ]
+    return ratios(rows)
+
+
+def inexactness(cell: Cell) -> float:
+    """Squared error of the last sum over its squares."""
+    case: Case = cell.case
+    exact = case.expected.astype(np.float64)
+    squares = float(np.sum(exact**2))
+    return float(np.sum((cell.result.astype(np.float64) - exact) ** 2)) / squares if squares else 0.0

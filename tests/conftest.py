@@ -1,0 +1,1 @@
+"""Here for pytest to find what the tests of all folders share."""
