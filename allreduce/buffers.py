@@ -16,7 +16,9 @@ from .execute.elements import BFLOAT16, Kernel
 from .execute.reductions import check, python_kernel
 from .execute.wire import try_out
 
-__all__ = ["OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered"]
+__all__ = [
+    "OP_NAMES", "Unsupported", "as_array", "as_codec", "as_op", "as_type", "check_pair", "is_ordered", "of_tensor",
+]  # fmt: skip
 
 
 class Unsupported(TypeError):
@@ -67,7 +69,7 @@ def _view(buffer: Any, name: str) -> np.ndarray:
     if hasattr(buffer, "__cuda_array_interface__"):
         raise TypeError(f"{name} lies on a device; only buffers in host memory can be reduced")
     if type(buffer).__module__.partition(".")[0] == "torch":
-        return _of_tensor(buffer)
+        return of_tensor(buffer)
     try:
         return np.asarray(memoryview(buffer))
     except TypeError:
@@ -98,7 +100,7 @@ def _same_type(dtype: np.dtype, datatype: Any) -> bool:
         return False
 
 
-def _of_tensor(tensor: Any) -> np.ndarray:
+def of_tensor(tensor: Any) -> np.ndarray:
     """A CPU tensor's memory; NumPy has no name for its bfloat16, so it passes as 16 bits."""
     tensor = tensor.detach()
     if str(tensor.dtype) == "torch.bfloat16":

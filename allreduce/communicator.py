@@ -1,6 +1,5 @@
 """A drop-in for mpi4py's communicators: `comm = allreduce.Communicator(MPI.COMM_WORLD)`."""
 
-from functools import cached_property
 from typing import Any
 
 from mpi4py import MPI
@@ -10,6 +9,7 @@ from .collectives import barrier
 from .engine import Engine
 from .execute import loop
 from .execute.loop import DONE, REFUSED
+from .execute.once import once
 from .execute.requests import in_flight
 
 __all__ = ["Communicator"]
@@ -60,7 +60,7 @@ class Communicator(MPI.Intracomm):
         self.__dict__["engine"] = Engine(self, timeout, _together)
         self.algorithm = algorithm
 
-    @cached_property
+    @once
     def engine(self) -> Engine:
         """What runs our collectives; made on first use, which is collective, if not before."""
         self._owned = True

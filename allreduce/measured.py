@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from compress.codec import Codec
 from .choice import SHIPPED, Choice, Coder, Link, Nodes, choose, choose_coded, pays, ways
 from .costs import GAMMA, estimate
 from .execute.channel import Channel
+from .execute.once import once
 from .execute.plan import Order
 
 __all__ = ["Prices"]
@@ -40,7 +40,7 @@ class Prices:
         self.channel, self.sharing = channel, sharing
         self.coders: dict[tuple[Codec, np.dtype], Coder] = {}
 
-    @cached_property
+    @once
     def link(self) -> Link:
         """What messages cost; collective on first use."""
         return link(self.channel)

@@ -18,7 +18,7 @@ from allreduce.schedules import Send
 from allreduce.verifier import verify
 
 ROOT = Path(allreduce.__file__).parent.parent
-NEED_MPI = ("allreduce.execute", "allreduce.communicator")
+NEED_MPI = ("allreduce.execute", "allreduce.communicator", "allreduce.ddp")
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in (ROOT / "allreduce").rglob("*.py")

@@ -2,7 +2,6 @@
 
 import os
 import time
-from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
@@ -10,6 +9,7 @@ from mpi4py import MPI
 
 from . import loop
 from .mpi_abi import library
+from .once import once
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
 from .requests import finish
@@ -95,7 +95,7 @@ class Channel:
                 return plan.operations[0]
         raise RuntimeError(f"no operation has its state at {state:#x}")
 
-    @cached_property
+    @once
     def window(self) -> Window:
         """The memory shared by all ranks; collective on first use."""
         return Window(self.comm, self.bcast, self.all_true)
@@ -135,7 +135,7 @@ class Channel:
             self.agreed.clear()
         self.agreed.add(number)
 
-    @cached_property
+    @once
     def probe(self) -> Compiled:
         """What `calibrate` runs: an operation of its own, that no other can keep busy."""
         operation = Plan(PROBE, self).new()

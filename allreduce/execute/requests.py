@@ -1,7 +1,8 @@
-"""Requests: collectives in flight, and how whoever waits for one helps all."""
+"""Requests: collectives in flight, and how whoever waits for one helps all that the same thread began."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class Request:
 
     def __init__(self, operation: Operation, result: Any) -> None:
         self.operation, self.result, self.done = operation, result, False
+        self.thread = get_ident()
         in_flight.append(self)
 
     def Wait(self, status: Any = None) -> bool:
@@ -36,7 +38,7 @@ class Request:
         """Move on without waiting; True if the result is there."""
         if not self.done:
             self.operation.plan.channel.check()
-            for request in list(in_flight):
+            for request in (self, *beside(self)):
                 request.progress()
         if not self.done:
             with breaking_off(self.operation):
@@ -66,6 +68,12 @@ class Request:
 in_flight: list[Request] = []
 
 
+def beside(request: Request | None) -> list[Request]:
+    """What else this thread began; another one's operations must not be moved on by two threads at once."""
+    me = get_ident()
+    return [other for other in list(in_flight) if other is not request and other.thread == me]
+
+
 @contextmanager
 def breaking_off(operation: Operation) -> Iterator[None]:
     """After an error nothing may follow on its channel; messages may still arrive, so buffers stay alive."""
@@ -87,7 +95,7 @@ def finish(operation: Operation, request: Request | None = None) -> None:
     """
     with breaking_off(operation):
         while True:
-            others = [r for r in in_flight if r is not request]
+            others = beside(request)
             if operation.advance(patient=not others) == DONE:
                 break
             for other in others:

@@ -1,0 +1,149 @@
+"""A group of PyTorch's ranks whose collectives are ours, on CPU tensors."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from .buffers import of_tensor
+from .collectives import allgather, allreduce, barrier, bcast, reduce, reduce_scatter
+from .communicator import Communicator
+from .progress import Progress
+from .tensors import Messages, Work, bytes_of, through
+
+__all__ = ["ProcessGroup"]
+
+OPS = {
+    dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg", dist.ReduceOp.PRODUCT: "prod", dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max", dist.ReduceOp.BAND: "band", dist.ReduceOp.BOR: "bor", dist.ReduceOp.BXOR: "bxor",
+}  # fmt: skip
+Tensors = list[torch.Tensor]
+PyGroup: Any = dist.ProcessGroup  # whose stubs know of no subclasses
+
+
+def op_of(opts: Any) -> str:
+    """Our name of an operation."""
+    op = opts.reduceOp.op if opts else dist.ReduceOp.SUM
+    if op not in OPS:
+        raise ValueError(f"backend 'allreduce' has no {op}; it has {', '.join(str(known) for known in OPS)}")
+    return OPS[op]
+
+
+class ProcessGroup(PyGroup):
+    """A group of ranks; its methods are those that `torch.distributed` calls, with the arguments that it passes.
+
+    Parameters
+    ----------
+    comm : Communicator
+        Of these ranks, and for nothing else.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        super().__init__(comm.rank, comm.size)
+        self.comm, self.progress = comm, Progress()
+        self.name_ = self.description = ""
+
+    def run(self, job: Callable[[], Any], result: Any, opts: Any) -> Work:
+        """Do a job, now or later."""
+        if opts is None or opts.asyncOp:
+            return Work(result, self.progress.later(job, result))
+        self.progress.now(job)
+        return Work(result)
+
+    def in_place(self, call: Callable, tensors: Tensors, opts: Any, view: Callable = of_tensor) -> Work:
+        """Call with the memory of each tensor."""
+
+        def job() -> None:
+            for tensor in tensors:
+                through(tensor, call, view)
+
+        return self.run(job, tensors, opts)
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        op, comm = op_of(opts), self.comm
+        return self.in_place(lambda array: allreduce(array, array, op, comm=comm), tensors, opts)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+        op, root, comm = op_of(opts), opts.rootRank, self.comm
+        return self.in_place(lambda array: reduce(array, array, op, root, comm=comm), tensors, opts)
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+        root, comm = opts.rootRank, self.comm
+        return self.in_place(lambda array: bcast(array, root, comm=comm), tensors, opts, bytes_of)
+
+    def barrier(self, opts: Any = None) -> Work:
+        return self.run(partial(barrier, self.comm), [], opts)
+
+    def all_gather_single_coalesced(self, outs: Tensors, mine: Tensors, opts: Any = None) -> Work:
+        def job() -> None:
+            for out, own in zip(outs, mine):
+                through(out, partial(allgather, bytes_of(own.contiguous()), comm=self.comm), bytes_of)
+
+        return self.run(job, outs, opts)
+
+    def reduce_scatter_single_coalesced(self, outs: Tensors, mine: Tensors, opts: Any = None) -> Work:
+        op = op_of(opts)
+
+        def job() -> None:
+            for out, own in zip(outs, mine):
+                through(out, partial(reduce_scatter, of_tensor(own.contiguous()).reshape(-1), op=op, comm=self.comm))
+
+        return self.run(job, outs, opts)
+
+    def allgather(self, outs: list[Tensors], mine: Tensors, opts: Any = None) -> Work:
+        def job() -> None:
+            for parts, own in zip(outs, mine):
+                whole = torch.empty(self.comm.size, *own.shape, dtype=own.dtype)
+                allgather(bytes_of(own.contiguous()), bytes_of(whole), comm=self.comm)
+                for part, row in zip(parts, whole):
+                    part.detach().copy_(row)
+
+        return self.run(job, outs, opts)
+
+    def reduce_scatter(self, outs: Tensors, mine: list[Tensors], opts: Any = None) -> Work:
+        return self.reduce_scatter_single_coalesced(outs, [torch.stack(parts) for parts in mine], opts)
+
+    def all_gather_single(self, out: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
+        return self.all_gather_single_coalesced([out], [own], opts)
+
+    def reduce_scatter_single(self, out: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
+        return self.reduce_scatter_single_coalesced([out], [own], opts)
+
+    def send(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
+        return Messages([x.contiguous() for x in tensors], lambda array: self.comm.Isend(array, rank, tag))
+
+    def recv(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
+        return Messages(tensors, lambda array: self.comm.Irecv(array, rank, tag))
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
+        return self.recv(tensors, MPI.ANY_SOURCE, tag)
+
+    # The names before PyTorch 2.13, and those of single tensors.
+    allreduce_coalesced = allreduce
+    _allgather_base, allgather_into_tensor_coalesced = all_gather_single, all_gather_single_coalesced
+    _reduce_scatter_base, reduce_scatter_tensor_coalesced = reduce_scatter_single, reduce_scatter_single_coalesced
+
+    def getBackendName(self) -> str:
+        return "allreduce"
+
+    def setGroupName(self, name: str) -> None:
+        self.name_ = name
+
+    def getGroupName(self) -> str:
+        return self.name_
+
+    def setGroupDesc(self, description: str) -> None:
+        self.description = description
+
+    def getGroupDesc(self) -> str:
+        return self.description
+
+    def _get_backend(self, device: torch.device) -> Any:  # whose abilities PyTorch 2.14 asks for
+        return self
+
+    def shutdown(self) -> None:
+        """End the thread; the communicator stays, for freeing it would wait for ranks that may have failed."""
+        self.progress.close()

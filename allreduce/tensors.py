@@ -1,0 +1,96 @@
+"""Tensors as arrays that are the same memory, and the works that PyTorch waits for."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from .buffers import of_tensor
+
+__all__ = ["Messages", "Work", "bytes_of", "through"]
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor of any dtype."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))  # of one element or none, any stride is contiguous
+    return flat.view(torch.uint8).numpy()
+
+
+def through(
+    tensor: torch.Tensor, call: Callable[[np.ndarray], Any], view: Callable[[torch.Tensor], np.ndarray] = of_tensor
+) -> None:
+    """Call with a tensor's memory as an array; if that has gaps, with a copy, which is then copied back."""
+    if tensor.device.type != "cpu":
+        raise ValueError(f"backend 'allreduce' is for tensors in host memory, not on {tensor.device}")
+    whole = tensor.detach().contiguous()
+    call(view(whole))
+    if whole.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(whole)
+
+
+PyWork: Any = dist.Work  # whose stubs know of no subclasses
+
+
+class Work(PyWork):
+    """A collective that ends with a Future, or has ended; `wait` raises what went wrong.
+
+    Parameters
+    ----------
+    result : object
+        Tensors, as the caller passed them.
+    future : torch.futures.Future, optional
+        Of the result; none if it is there.
+    """
+
+    def __init__(self, result: Any, future: torch.futures.Future | None = None) -> None:
+        super().__init__()
+        self.tensors, self.future = result, future
+
+    def wait(self, timeout: Any = None) -> bool:
+        if self.future is not None:
+            self.future.wait()
+        return True
+
+    synchronize = wait
+
+    def get_future(self) -> torch.futures.Future:
+        if self.future is None:
+            self.future = torch.futures.Future()
+            self.future.set_result(self.tensors)
+        return self.future
+
+    def is_completed(self) -> bool:
+        return self.future is None or self.future.done()
+
+    def result(self) -> Any:
+        return self.tensors
+
+
+class Messages(Work):
+    """Messages under way, from or into tensors without gaps."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], begin: Callable[[np.ndarray], MPI.Request]) -> None:
+        super().__init__(tensors)
+        self.requests = [begin(bytes_of(tensor)) for tensor in tensors]
+        self.statuses = [MPI.Status() for _ in tensors]
+
+    def wait(self, timeout: Any = None) -> bool:
+        MPI.Request.Waitall(self.requests, self.statuses)
+        return True
+
+    synchronize = wait
+
+    def get_future(self) -> torch.futures.Future:
+        self.wait()
+        return super().get_future()
+
+    def is_completed(self) -> bool:
+        return MPI.Request.Testall(self.requests, self.statuses)
+
+    def source_rank(self) -> int:
+        return self.statuses[0].source
+
+    _source_rank = source_rank
