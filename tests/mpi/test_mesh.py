@@ -17,7 +17,7 @@ from allreduce.parallel.server import ShardedServer, asynchronous
 
 pytestmark = pytest.mark.mpi
 
-AXES = [axes for axes in product(range(1, SIZE + 1), repeat=3) if np.prod(axes) == SIZE]
+AXES = [axes for axes in product(range(1, SIZE + 1), repeat=3) if np.prod(axes) == SIZE and max(axes) in (2, SIZE)]
 
 
 # --- meshes ---------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def test_a_sharded_server_takes_the_steps_of_one_process(comm):
 @pytest.mark.skipif(SIZE < 2, reason="a server needs a worker")
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_an_asynchronous_server_bounds_staleness_and_comes_to_the_goal(comm, staleness):
-    goal, steps, workers = seeded("goal").normal(size=50), 40, SIZE - 1
+    goal, steps, workers = seeded("goal").normal(size=50), 25, SIZE - 1
     weights = np.zeros(50)
 
     def gradient(weights, step):
@@ -106,7 +106,7 @@ def test_an_asynchronous_server_bounds_staleness_and_comes_to_the_goal(comm, sta
         return weights - goal
 
     def update(weights, gradient):
-        weights -= 0.2 / (workers * (staleness + 1)) * gradient
+        weights -= 0.4 / (workers * (staleness + 1)) * gradient
 
     delays = asynchronous(weights, gradient, update, comm, steps=steps, staleness=staleness)
     with Verdict() as verdict:
@@ -191,7 +191,7 @@ def test_a_network_cut_by_time_steps_learns_as_a_whole_one_does(comm):
     spec = importlib.util.spec_from_file_location("rnn", path)
     spec.loader.exec_module(rnn := importlib.util.module_from_spec(spec))
     with allreduce.Communicator(MPI.COMM_SELF) as alone, Verdict() as verdict:
-        wanted, losses = list(rnn.train(alone, 40)), list(rnn.train(comm, 40))
+        wanted, losses = list(rnn.train(alone, 25)), list(rnn.train(comm, 25))
         verdict.check(np.allclose(losses, wanted), losses[:3], wanted[:3])
         verdict.check(np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5]), losses)
         verdict.same(np.array(losses))
