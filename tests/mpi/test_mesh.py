@@ -191,7 +191,7 @@ def test_a_network_cut_by_time_steps_learns_as_a_whole_one_does(comm):
     spec = importlib.util.spec_from_file_location("rnn", path)
     spec.loader.exec_module(rnn := importlib.util.module_from_spec(spec))
     with allreduce.Communicator(MPI.COMM_SELF) as alone, Verdict() as verdict:
-        wanted, losses = list(rnn.train(alone, 25)), list(rnn.train(comm, 25))
-        verdict.check(np.allclose(losses, wanted), losses[:3], wanted[:3])
-        verdict.check(np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5]), losses)
+        wanted, losses = list(rnn.train(alone)), list(rnn.train(comm, 20))
+        verdict.check(np.allclose(losses, wanted[:20]), losses[:3], wanted[:3])
+        verdict.check(np.mean(wanted[-10:]) < 0.2 * wanted[0], wanted[0], wanted[-10:])
         verdict.same(np.array(losses))
