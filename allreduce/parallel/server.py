@@ -1,6 +1,6 @@
 """Parameter servers, to compare with an all-reduce: synchronous and sharded, or asynchronous with bounded staleness.
 
-Parameters and gradients are contiguous arrays, or CPU tensors; an update changes a parameter in place.
+Parameters and gradients are contiguous NumPy arrays; an update changes a parameter in place.
 """
 
 from collections.abc import Callable, Sequence

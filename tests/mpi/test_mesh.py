@@ -94,7 +94,7 @@ def test_a_sharded_server_takes_the_steps_of_one_process(comm):
         verdict.check(len(calls) == 5 * server.owners.count(RANK), "each is updated once", calls)
 
 
-@pytest.mark.skipif(SIZE < 2, reason="a server needs a worker")
+@pytest.mark.mpi(min_size=2)  # a server and a worker
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_an_asynchronous_server_bounds_staleness_and_comes_to_the_goal(comm, staleness):
     goal, steps, workers = seeded("goal").normal(size=50), 25, SIZE - 1
@@ -116,7 +116,7 @@ def test_an_asynchronous_server_bounds_staleness_and_comes_to_the_goal(comm, sta
         verdict.check(np.linalg.norm(weights - goal) < 0.2 * np.linalg.norm(goal), weights[:3], goal[:3])
 
 
-@pytest.mark.skipif(SIZE < 2, reason="a server needs a worker")
+@pytest.mark.mpi(min_size=2)  # a server and a worker
 def test_without_staleness_workers_read_the_same_weights(comm):
     weights, goal, read = np.zeros(3), 1.0 + RANK, []
 

@@ -1,6 +1,7 @@
 """Models split by tensor, by pipeline, over replicas, and all at once: the loss curve of one process."""
 
 import copy
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from torch import nn
 
 from allreduce.parallel.cutting import my_layers
 from allreduce.parallel.messages import HEAD, receive
+from allreduce.parallel.outer import OuterSteps
 from allreduce.parallel.pipeline import Pipeline
 from allreduce.parallel.replicas import average_gradients
 from allreduce.parallel.tensor import ColumnParallelLinear, Copied, RowParallelLinear, Summed
@@ -98,7 +100,6 @@ def split(mesh, order):
     return losses, pipeline.most
 
 
-@pytest.mark.skipif(SIZE not in SPLITS, reason="a batch of 24 and 8 layers are cut for 1, 2, 4 and 8 ranks")
 @pytest.mark.parametrize("data, tensor, pipeline, order", SPLITS.get(SIZE, [(1, 1, SIZE, "1f1b")]))
 def test_losses_are_those_of_one_process(data, tensor, pipeline, order):
     wanted = list(alone())
@@ -109,6 +110,40 @@ def test_losses_are_those_of_one_process(data, tensor, pipeline, order):
         held = MICROBATCHES if order == "gpipe" else min(pipeline - mesh.pipeline.rank, MICROBATCHES)
         verdict.check(most == held, "microbatches held", most)
     assert wanted[-1] < wanted[0] / 2
+
+
+class Slow(nn.Linear):
+    """A layer that takes a while."""
+
+    def forward(self, x):
+        time.sleep(0.02)
+        return super().forward(x)
+
+
+def test_stages_are_cut_by_the_time_of_layers_and_rank_0_tells_the_imbalance(comm, capfd):
+    torch.manual_seed(3)
+    layers = [Slow(2, 2), *(nn.Linear(2, 2) for _ in range(2 * SIZE))]
+    with allreduce.Mesh(comm, pipeline=SIZE) as mesh, Verdict() as verdict:
+        before = [p.grad for layer in layers for p in layer.parameters()]
+        ours = my_layers(layers, mesh, torch.zeros(3, 2))
+        everyone = comm.allgather([layers.index(layer) for layer in ours])
+        verdict.check([i for stage in everyone for i in stage] == list(range(2 * SIZE + 1)), everyone)
+        verdict.check(everyone[0] == [0] or SIZE == 1, "the slow one has a stage of its own", everyone)
+        verdict.check(before == [p.grad for layer in layers for p in layer.parameters()], "measuring left gradients")
+        told = capfd.readouterr().out
+        verdict.check(("% above the mean" in told) == (RANK == 0), told)
+
+
+def test_outer_steps_average_tensors_of_any_dtype(comm):
+    tensors = [torch.full((2, 3), 8.0 * RANK, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float64)]
+    start = [torch.zeros_like(t) for t in tensors]
+    outer = OuterSteps(start, comm, every=1)
+    for weights, tensor in zip(start, tensors):
+        weights += tensor
+    outer.step()
+    with Verdict() as verdict:
+        for weights in start:
+            verdict.check((weights == 4 * (SIZE - 1)).all(), weights)
 
 
 def test_layers_cut_unevenly_have_the_gradients_of_whole_ones(comm):
