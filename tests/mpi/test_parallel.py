@@ -25,7 +25,7 @@ from allreduce.schedules import share
 
 pytestmark = pytest.mark.mpi
 
-STEPS, BATCH, WIDTH, MICROBATCHES = 10, 24, 12, 3
+STEPS, BATCH, WIDTH, MICROBATCHES = 10, 20, 12, 3  # not a multiple of the microbatches
 #: data, tensor, pipeline and order, by number of ranks
 SPLITS = {
     1: [(1, 1, 1, "1f1b")],
