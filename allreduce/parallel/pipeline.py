@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..collectives import allreduce
 from ..communicator import Communicator
 from ..schedules import share
-from .messages import fill, receive, send, send_any
+from .messages import fill, receive, send, send_any, wait
 from .orders import ORDERS
 
 __all__ = ["Pipeline"]
@@ -77,6 +77,8 @@ class Pipeline:
         ------
         ValueError
             A batch with fewer samples than there are microbatches.
+        TimeoutError
+            Another stage does not answer within the communicator's timeout.
         """
         samples = len(inputs)
         if not 1 <= self.microbatches <= samples:
@@ -91,7 +93,7 @@ class Pipeline:
             else:
                 self.backward(m, weight)
         for _, request in self.sent:
-            request.Wait()
+            wait(self.comm, request)
         self.sent.clear()
         return float(allreduce(loss, comm=self.comm)[0])
 
@@ -114,7 +116,7 @@ class Pipeline:
         gradient = torch.full_like(y, weight)
         if not self.last:
             fill(self.comm, gradient, self.comm.rank + 1, m)
-        request.Wait()
+        wait(self.comm, request)
         if y.requires_grad:  # not so if all layers so far have no parameters
             y.backward(gradient)
         if not self.first:

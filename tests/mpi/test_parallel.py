@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from allreduce.parallel.cutting import my_layers
-from allreduce.parallel.messages import HEAD, receive
+from allreduce.parallel.messages import HEAD, receive, wait
 from allreduce.parallel.outer import OuterSteps
 from allreduce.parallel.pipeline import Pipeline
 from allreduce.parallel.replicas import average_gradients
@@ -204,7 +204,7 @@ def test_gradients_are_averaged_by_dtype_and_a_missing_one_counts_as_zero(comm):
 
 
 def test_a_message_that_is_no_tensor_is_refused():
-    itself = MPI.COMM_SELF
+    itself = allreduce.Communicator(MPI.COMM_SELF)
     for head, nbytes in (([0, 2, 1 << 40, 1 << 40], 8), ([9, 0], 4), ([0, 99], 4), ([0, 1, -1], 4), ([0, 1, 2], 4)):
         requests = [itself.Isend(np.array(head + [0] * (HEAD - len(head))), 0, 3),
                     itself.Isend(np.zeros(nbytes, np.uint8), 0, 3)]  # fmt: skip
@@ -212,6 +212,16 @@ def test_a_message_that_is_no_tensor_is_refused():
             receive(itself, 0, 3)
         itself.Recv(np.zeros(nbytes, np.uint8), 0, 3)
         MPI.Request.Waitall(requests)
+    itself.close()
+
+
+def test_a_stage_that_does_not_answer_is_not_waited_for_for_ever():
+    with allreduce.Communicator(MPI.COMM_SELF, timeout=0.05) as itself:
+        wait(itself, itself.Isend(np.zeros(HEAD, np.int64), 0, 7))
+        assert itself.Iprobe(0, 7)
+        with pytest.raises(TimeoutError, match=r"rank 0 has waited 0\.05 s for another stage"):
+            receive(itself, 0, 8)
+        itself.Recv(np.zeros(HEAD, np.int64), 0, 7)
 
 
 def test_what_a_pipeline_cannot_do_is_refused_at_the_door(comm):
