@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .execute.operation import CollectiveTimeout as CollectiveTimeout
     from .execute.requests import Request as Request
     from .execute.requests import waitall as waitall
+    from .mesh import Mesh as Mesh
     from .optimizer import DistributedOptimizer as DistributedOptimizer
     from .schedules import Recv as Recv
     from .schedules import Schedule as Schedule
@@ -54,7 +55,7 @@ _HOMES = {
     "allreduce": "collectives", "reduce_scatter": "collectives", "allgather": "collectives",
     "reduce": "collectives", "bcast": "collectives", "barrier": "collectives", "empty_shared": "collectives",
     "explain": "collectives",
-    "Communicator": "communicator",
+    "Communicator": "communicator", "Mesh": "mesh",
     "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip
 
