@@ -20,7 +20,7 @@ from allreduce.engine import engine_of
 from allreduce.execute.channel import cores
 from allreduce.execute.loop import advance
 from allreduce.execute.mpi_abi import library
-from allreduce.execute.table import SINGLE, STREAMING
+from allreduce.execute.table import FAR
 
 from .machine import caches, driver, launcher, pinned, processor, revision, version
 
@@ -125,9 +125,8 @@ def describe() -> None:
     shared = channel.together and compiled
     print(f"auto           {'shared memory, for all ranks are on one node' if shared else 'messages'}")
     if shared:
-        mode = channel.counters[4]
-        print(f"publishing     {'streaming' if mode & STREAMING else 'ordinary'} stores, by the time of 64 KB"
-              f"{'; two ranks in one shot' if mode & SINGLE and channel.size == 2 else ''}")  # fmt: skip
+        how = "past the caches, cores are far apart" if channel.counters[4] == FAR else "as usual, cores are near"
+        print(f"publishing     {how}; by the time of 256 KB")
     print(f"started by     {facts['launcher']}; allowed cores: " + "; ".join(facts["masks"]))
     print("caches         " + ", ".join(f"{name} {size >> 10} KiB" for name, size in facts["caches"].items()))
     print(f"devices        host memory only{', NVIDIA driver ' + facts['driver'] if facts['driver'] else ''}")

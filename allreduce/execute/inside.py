@@ -16,7 +16,7 @@ from . import reductions
 from .elements import Kernel
 from .layout import AREA, AREAS, LONG, area_bytes
 from .lowering import Vector
-from .table import LINE, PEERS, Region, Table, aligned
+from .table import LINE, PEERS, USUALLY, Region, Table, aligned
 
 __all__ = ["MOST_BLOCKS", "Node"]
 
@@ -73,7 +73,7 @@ class Node:
             for blocks, own in totals.items():
                 out, nbytes = segment.part(blocks, vector.home(blocks))
                 others, own = Region(self.parts, segment.place(blocks)), segment.part(blocks, own)[0]
-                table.fuse(kernel, out, own, others, nbytes // vector.itemsize * elements)
+                table.fuse(kernel, [(out, USUALLY)], own, others, nbytes // vector.itemsize * elements, nbytes)
             for blocks, peer in copies.items():
                 out, nbytes = segment.part(blocks, vector.home(blocks))
                 table.copy(out, Region(self.parts + peer, segment.place(blocks)), nbytes)

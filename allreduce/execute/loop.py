@@ -24,6 +24,7 @@ from .machine import (
     store_release,
     stream_fence,
     stream_line,
+    stream_word,
 )
 from .table import (
     AGREE,
@@ -32,18 +33,22 @@ from .table import (
     COLUMNS,
     COPY,
     END,
+    FAR,
     FUSE,
     HELLO,
     MOST_OPERATIONS,
+    NEAR,
     ONCE,
     OPERATION,
+    PAST,
     PEERS,
+    PUBLISHING,
     PUT,
     RECV,
+    SCRATCH,
     SEND,
     SIGNAL,
-    SINGLE,
-    STREAMING,
+    STRIP,
     WAIT,
 )  # fmt: skip
 
@@ -175,33 +180,68 @@ def agree(state: int, row: int) -> int:
     return load64(row + 24) if outputs else load64(row + 16) if inputs else -1
 
 
+@njit(inline="always")
+def past(state: int, how: int) -> bool:
+    """Whether what is written thus goes past the caches."""
+    return how == PAST or (how == PUBLISHING and load64(get(state, MODE)) != NEAR)
+
+
 @njit
-def put_line(state: int, to: int, from_: int, nbytes: int) -> None:
-    """PUT: publish, with ordinary stores or past the caches."""
-    whole = 0
-    if load64(get(state, MODE)) & STREAMING:
-        whole = nbytes & -64
-        for start in range(0, whole, 64):
-            stream_line(to + start, from_ + start)
-        stream_fence()
-    call(get(state, MEMCPY), (to + whole, from_ + whole, nbytes - whole))
+def stream(state: int, to: int, from_: int, nbytes: int) -> None:
+    """Copy past the caches; others may see it only after a `stream_fence`."""
+    ahead, end = from_ - to, to + nbytes
+    while to & 63 and to + 4 <= end:
+        stream_word(to, to + ahead)
+        to += 4
+    for line in range(to, end - 63, 64):
+        stream_line(line, line + ahead)
+    to += max(0, end - to) & -64
+    while to + 4 <= end:
+        stream_word(to, to + ahead)
+        to += 4
+    if to < end:
+        call(get(state, MEMCPY), (to, to + ahead, end - to))
+
+
+@njit
+def copy(state: int, to: int, from_: int, nbytes: int, past_caches: bool) -> None:
+    """Copy, if that is not to where it comes from."""
+    if to == from_:
+        return
+    if past_caches and to & 3 == 0:
+        stream(state, to, from_, nbytes)
+    else:
+        call(get(state, MEMCPY), (to, from_, nbytes))
 
 
 @njit
 def fuse(state: int, row: int) -> None:
     """FUSE: out = the sum over all ranks, in rank order, of our own and the others' parts; and a copy."""
     size, bases, first, offset = get(state, SIZE), get(state, BASES), load64(row + 56), load64(row + 64)
-    parts = get(state, PARTS)
+    parts, own = get(state, PARTS), place(state, row, 5)
     for peer in range(size):
         store64(parts + 8 * peer, load64(bases + 8 * (first + peer)) + offset)
-    store64(parts + 8 * get(state, RANK), place(state, row, 5))
-    kernel = load64(get(state, KERNELS) + 8 * load64(row + 16))
-    out, also, nbytes = place(state, row, 3), place(state, row, 10), load64(row + 96)
-    if nbytes and load64(get(state, MODE)) & STREAMING:
-        call(kernel, (out, parts, size, load64(row + 72), 0))
-        put_line(state, also, out, nbytes)
-    else:
-        call(kernel, (out, parts, size, load64(row + 72), also))
+    store64(parts + 8 * get(state, RANK), own)
+    kernel, count = load64(get(state, KERNELS) + 8 * load64(row + 16)), load64(row + 72)
+    out, also = place(state, row, 3), place(state, row, 10)
+    out_past, also_past = past(state, load64(row + 104)), past(state, load64(row + 112))
+    if not (out_past or also_past or (also and out == own)):
+        call(kernel, (out, parts, size, count, also))
+        return
+    itemsize, scratch = load64(row + 96), load64(bases + 8 * SCRATCH)
+    for start in range(0, count, STRIP // itemsize):
+        length = min(STRIP // itemsize, count - start)
+        nbytes = length * itemsize
+        sums = also if also and not also_past else scratch if out_past else out
+        call(kernel, (sums, parts, size, length, 0))
+        copy(state, out, sums, nbytes, out_past)
+        if also:
+            copy(state, also, sums, nbytes, also_past)
+            also += nbytes
+        out += nbytes
+        for peer in range(size):
+            store64(parts + 8 * peer, load64(parts + 8 * peer) + nbytes)
+    stream_fence()
 
 
 @keep
@@ -220,9 +260,7 @@ def advance(state: int, patient: int) -> int:
         elif kind == WAIT:
             code = wait(state, row, patient)
         elif kind == COPY:
-            to, from_ = place(state, row, 2), place(state, row, 4)
-            if to != from_:
-                call(get(state, MEMCPY), (to, from_, load64(row + 48)))
+            copy(state, place(state, row, 2), place(state, row, 4), load64(row + 48), False)
         elif kind == CALL:
             kernel = load64(get(state, KERNELS) + 8 * load64(row + 16))
             number = load64(row + 80) + get(state, NUMBER)
@@ -239,9 +277,10 @@ def advance(state: int, patient: int) -> int:
             share(state, load64(get(state, BASES) + 8), load64(row + 24), control + HELLO_WORDS + 16)
             store_release(control, get(state, EPOCH) + load64(row + 32))
         elif kind == PUT:
-            put_line(state, place(state, row, 2), place(state, row, 4), load64(row + 48))
+            copy(state, place(state, row, 2), place(state, row, 4), load64(row + 48), past(state, load64(row + 56)))
+            stream_fence()
         elif kind == ONCE:
-            pc = load64(row + 16) if load64(get(state, MODE)) & SINGLE else pc
+            pc = load64(row + 16) if load64(get(state, MODE)) == FAR else pc
         elif kind == AGREE:
             target = agree(state, row)
             pc = target if target >= 0 else pc

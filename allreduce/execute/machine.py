@@ -97,18 +97,22 @@ def store_release(_: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), codegen
 
 
-@intrinsic
-def stream_line(_: Any, to: Any, from_: Any) -> Any:
-    """Copy 64 bytes past the caches, to a whole cache line."""
+def _streamer(llvm: ir.Type, nbytes: int) -> Callable:
+    @intrinsic
+    def stream(_: Any, to: Any, from_: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(builder.inttoptr(args[1], llvm.as_pointer()), align=1)
+            store = builder.store(value, builder.inttoptr(args[0], llvm.as_pointer()), align=nbytes)
+            store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        line = ir.VectorType(FLOAT, 16).as_pointer()
-        value = builder.load(builder.inttoptr(args[1], line), align=4)
-        store = builder.store(value, builder.inttoptr(args[0], line), align=64)
-        store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
-        return context.get_dummy_value()
+        return types.void(types.int64, types.int64), codegen
 
-    return types.void(types.int64, types.int64), codegen
+    return stream
+
+
+#: Copy a whole cache line, or four bytes, past the caches, to where such a thing begins.
+stream_line, stream_word = _streamer(ir.VectorType(FLOAT, 16), 64), _streamer(I32, 4)
 
 
 @intrinsic

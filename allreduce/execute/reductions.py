@@ -161,7 +161,8 @@ def _binary(code: int, op: int) -> Kernel:
 def fused(dtype: np.dtype, op: str) -> tuple[Kernel, int]:
     """out = also = the reduction of `size` parts, in order, rounded once; (out, addresses of parts, size, count, also).
 
-    Half precision is summed in float32 throughout; an average is divided before it is rounded.
+    Half precision is summed in float32 throughout; an average is divided before it is rounded. If there is a second
+    output, the first is none of the parts.
     """
     mean = int(op == "avg")
     op = "sum" if mean else op
@@ -190,6 +191,9 @@ def _fused(code: int, op: int, mean: int) -> Kernel:
             elif out == load64(parts):
                 for i in range(count):
                     x[i] = narrow(code, combine(op, widen(code, x[i]), widen(code, y[i])))
+            elif out == load64(parts + 8):
+                for i in range(count):
+                    y[i] = narrow(code, combine(op, widen(code, x[i]), widen(code, y[i])))
             else:
                 for i in range(count):
                     z[i] = narrow(code, combine(op, widen(code, x[i]), widen(code, y[i])))

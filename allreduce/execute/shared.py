@@ -16,17 +16,33 @@ from ..algorithms import halves
 from ..schedules import Recv, Schedule, Send, pipelined, relabel, share, sums, then
 from . import reductions
 from .elements import Kernel
-from .layout import AREA, AREAS, LONG, SLOT, area_bytes
+from .layout import AREA, AREAS, CACHE, LONG, SLOT, area_bytes
 from .lowering import Vector
 from .plan import Order
-from .table import AGREE, AWAIT, END, HELLO, LINE, NOWHERE, ONCE, PEERS, RECVBUF, SENDBUF, Region, Table, aligned
+from .table import (
+    AGREE,
+    AWAIT,
+    END,
+    HELLO,
+    LINE,
+    ONCE,
+    PAST,
+    PEERS,
+    PUBLISHING,
+    RECVBUF,
+    SENDBUF,
+    USUALLY,
+    Region,
+    Table,
+    aligned,
+)
 
 __all__ = ["ONE_SHOT", "ONE_SLOT", "SMALL", "lower_shared"]
 
-#: Up to this many bytes everyone adds everything.
-ONE_SHOT = 1 << 14
-#: Among two ranks that moves no more bytes than two shots, and is the faster one if their cores are far apart.
-ONE_SHOT_OF_TWO = 1 << 22
+#: Up to this many bytes everyone adds everything; of two ranks, who so move no more bytes than in two shots, to this.
+ONE_SHOT, ONE_SHOT_OF_TWO = 1 << 14, 1 << 16
+#: Two whose cores are far apart, up to this.
+ONE_SHOT_OF_FAR = 1 << 22
 #: Up to this many bytes ordinary stores are the fastest, wherever the other core is.
 SMALL = 1 << 11
 #: Up to this many bytes, and ranks, the whole vector goes through one slot a rank.
@@ -37,7 +53,7 @@ assert ONE_SLOT + 2 * LINE * MOST_RANKS <= SLOT
 def lower_shared(order: Order, rank: int, size: int) -> Table:
     """The table of one rank, all of whose peers share its memory."""
     table, nbytes = Table(), order.count * order.dtype.itemsize
-    if order.collective == "allreduce" and nbytes <= ONE_SHOT:
+    if order.collective == "allreduce" and nbytes <= (ONE_SHOT_OF_TWO if size == 2 else ONE_SHOT):
         lower_short(table, order, rank, size)
     elif nbytes <= ONE_SLOT and size <= MOST_RANKS:
         through_slots(table, order, rank, size)
@@ -85,7 +101,7 @@ def schedule_of(order: Order) -> str:
 
 def of_two(order: Order, size: int) -> bool:
     """Whether `one_shot` is worth a try."""
-    return size == 2 and order.collective == "allreduce" and order.count * order.dtype.itemsize <= ONE_SHOT_OF_TWO
+    return size == 2 and order.collective == "allreduce" and order.count * order.dtype.itemsize <= ONE_SHOT_OF_FAR
 
 
 def in_segments(name: str, order: Order, rank: int, size: int, segments: int) -> Schedule:
@@ -99,6 +115,11 @@ def buffer_bytes(order: Order, size: int) -> tuple[int, int]:
     """Bytes of the caller's two buffers."""
     whole, part = order.count * order.dtype.itemsize, order.count // size * order.dtype.itemsize
     return {"reduce_scatter": (whole, part), "allgather": (part, whole)}.get(order.collective, (whole, whole))
+
+
+def results(order: Order, size: int) -> int:
+    """How to write results: past the caches where these cannot hold them until they are read."""
+    return PAST if 2 * size * order.count * order.dtype.itemsize > CACHE else USUALLY
 
 
 def kernel_of(order: Order) -> tuple[Kernel, int]:
@@ -115,7 +136,8 @@ def lower_short(table: Table, order: Order, rank: int, size: int) -> None:
     publish = table.copy if nbytes <= SMALL or size == 2 else table.put
     publish(Region(PEERS + rank, beside), Region(SENDBUF, 0), nbytes)
     table.meet(PEERS, rank, 1)
-    table.fuse(kernel, Region(RECVBUF, 0), Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements)
+    outs = [(Region(RECVBUF, 0), USUALLY)]
+    table.fuse(kernel, outs, Region(SENDBUF, 0), Region(PEERS, beside), order.count * elements, nbytes)
 
 
 def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
@@ -128,10 +150,11 @@ def write_everywhere(table: Table, order: Order, rank: int, size: int) -> None:
         here = Region(RECVBUF, start * itemsize)
         there = [Region(PEERS + 3 * size + q, start * itemsize) for q in others]
         inputs = Region(PEERS + 2 * size, start * itemsize)
-        own, first = Region(SENDBUF, start * itemsize), there[0] if there else NOWHERE
-        table.fuse(kernel, here, own, inputs, count * elements, first)
+        own, how = Region(SENDBUF, start * itemsize), results(order, size)
+        outs = [(region, how) for region in (here, *there[:1])]
+        table.fuse(kernel, outs, own, inputs, count * elements, count * itemsize)
         for region in there[1:]:
-            table.copy(region, here, count * itemsize)
+            table.put(region, here, count * itemsize, how)
     table.meet(PEERS + size, rank, 2)
     table.rows.append((END, 0))
 
@@ -184,6 +207,7 @@ class Shared(Vector):
         #: one shot of two ranks is the fastest with ordinary stores
         self.once = order.collective == "allreduce" and size == 2 and not self.spreads
         self.published: set[int] = set()
+        self.results = results(order, size)
 
     def area(self, rank: int, block: int) -> Region:
         """Where a rank publishes a block: a place in the area of the block's segment."""
@@ -226,7 +250,7 @@ class Shared(Vector):
             for b in m.blocks:
                 block = range(b, b + 1)
                 from_ = self.input(m.peer, b) if self.from_inputs else self.area(m.peer, b)
-                self.table.copy(self.home(block), from_, self.nbytes(block))
+                self.table.put(self.home(block), from_, self.nbytes(block), self.results)
                 self.written(block)
 
     def add(self, adds: list[Recv]) -> None:  # type: ignore[override]
@@ -236,10 +260,9 @@ class Shared(Vector):
             assert len(which) == self.size - 1, "the window adds up what comes from all ranks at once"
             b = blocks.start
             others = self.input(0, b) if self.inputs else self.area(0, b)
-            also, nbytes = NOWHERE, 0
+            outs, nbytes = [(self.home(blocks), self.results)], self.nbytes(blocks)
             if self.spreads:
-                also, nbytes = self.area(self.rank, b), self.nbytes(blocks)
+                outs.append((self.area(self.rank, b), PUBLISHING))
                 self.published.update(blocks)
-            count = self.nbytes(blocks) // self.itemsize * elements
-            self.table.fuse(kernel, self.home(blocks), self.at(blocks), others, count, also, nbytes)
+            self.table.fuse(kernel, outs, self.at(blocks), others, nbytes // self.itemsize * elements, nbytes)
             self.written(blocks)

@@ -1,6 +1,6 @@
 """The table both interpreters read: rows that name addresses, counts and requests, and nothing else."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,16 +15,20 @@ __all__ = [
     "COLUMNS",
     "COPY",
     "END",
+    "FAR",
     "FUSE",
     "HEAD",
     "HELLO",
     "LINE",
     "MOST_OPERATIONS",
+    "NEAR",
     "NOWHERE",
     "ONCE",
     "OPERATION",
+    "PAST",
     "PEERS",
     "PLAIN",
+    "PUBLISHING",
     "PUT",
     "RECV",
     "RECVBUF",
@@ -32,6 +36,9 @@ __all__ = [
     "SEND",
     "SENDBUF",
     "SIGNAL",
+    "STRIP",
+    "TRIAL",
+    "USUALLY",
     "WAIT",
     "Posted",
     "Region",
@@ -51,12 +58,12 @@ __all__ = [
 #:   HELLO       bytes sent, bytes received, number: say where our arrays lie, and SIGNAL in the control area
 #:   AGREE       row to go to if all inputs are shared, row if outputs too
 #:   FUSE        kernel, out buffer, offset, own buffer, offset, first buffer of the others', offset, count,
-#:               second out buffer, offset, bytes if that is a PUT
-#:   PUT         as COPY, to where other ranks will read
-#:   ONCE        row to go to if one shot is the faster way
+#:               second out buffer, offset, bytes of one of the count, how to write the first, the second
+#:   PUT         as COPY, and how to write
+#:   ONCE        row to go to if cores are far apart, and so one shot the faster way
 #:   END         stop here
 SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, ONCE, END = range(13)
-COLUMNS = 13
+COLUMNS = 15
 
 #: A message of a length that depends on the data begins with that length, in so many bytes.
 HEAD = 8
@@ -68,8 +75,14 @@ OPERATION, MOST_OPERATIONS = 1 << 12, 1 << 28
 #: From PEERS on come groups of one buffer per rank: see `window`.
 SENDBUF, RECVBUF, SCRATCH, PLAIN, PEERS = range(5)
 
-#: How to publish, a bit each: past the caches, and two ranks all of it in one shot.
-STREAMING, SINGLE = 1, 2
+#: How cores are to each other: near, in one cache, or far apart, where it is better to publish past the caches and,
+#: of two ranks, to do it in one shot; the first of these alone is what is tried out.
+NEAR, TRIAL, FAR = range(3)
+
+#: How to write: as usual; to where other ranks will read, as is best there; past the caches.
+USUALLY, PUBLISHING, PAST = range(3)
+#: So many bytes of a sum that is written past the caches are made at a time, in the first-level cache.
+STRIP = 4096
 
 LINE = 64
 
@@ -154,9 +167,9 @@ class Table:
         if nbytes and to != from_:
             self.rows.append((COPY, self.step, *to, *from_, nbytes))
 
-    def put(self, to: Region, from_: Region, nbytes: int) -> None:
-        if nbytes:
-            self.rows.append((PUT, self.step, *to, *from_, nbytes))
+    def put(self, to: Region, from_: Region, nbytes: int, how: int = PUBLISHING) -> None:
+        if nbytes and to != from_:
+            self.rows.append((PUT, self.step, *to, *from_, nbytes, how))
 
     def apply(self, kernel: Kernel, out: Region, a: Region, b: Region, count: int, number: int = 0) -> None:
         if count:
@@ -165,19 +178,22 @@ class Table:
     def fuse(
         self,
         kernel: Kernel,
-        out: Region,
+        outs: Sequence[tuple[Region, int]],
         own: Region,
         others: Region,
         count: int,
-        also: Region = NOWHERE,
-        nbytes: int = 0,
+        nbytes: int,
     ) -> None:
         """Add up all ranks' parts: our own, and at `others`, a place in the first of a group of buffers, the rest.
 
-        The sum also goes to a second place; as something published, if it is said how many bytes it has.
+        The sum, of `nbytes`, goes to one or two places, each with how to write it.
         """
         if count:
-            self.rows.append((FUSE, self.step, self.number(kernel), *out, *own, *others, count, *also, nbytes))
+            (out, how), (also, how_also) = (*outs, (NOWHERE, USUALLY))[:2]
+            places = (*out, *own, *others, count, *also, nbytes // count, how, how_also)
+            self.rows.append((FUSE, self.step, self.number(kernel), *places))
+            if how != USUALLY or how_also != USUALLY:
+                self.scratch = max(self.scratch, STRIP)
 
     def meet(self, flags: int, rank: int, number: int) -> None:
         """Raise our flag, at the beginning of our buffer of a group, to a number and wait for the others to do so."""
@@ -191,9 +207,7 @@ class Table:
             self.kernels.append(kernel)
         return self.kernels.index(kernel)
 
-    def post(
-        self, kind: int, peer: int, region: Region, nbytes: int, piece: int, varies: bool = False
-    ) -> list[Posted]:
+    def post(self, kind: int, peer: int, region: Region, nbytes: int, piece: int, varies: bool = False) -> list[Posted]:
         """Send or receive, in pieces of at most `piece` bytes."""
         pieces = []
         for start in range(0, nbytes, piece):

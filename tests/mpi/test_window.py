@@ -17,7 +17,7 @@ from allreduce.execute.layout import AREA
 from allreduce.execute.loop import STALE
 from allreduce.execute.reductions import allowed_ops
 from allreduce.execute.shared import ONE_SHOT, ONE_SLOT
-from allreduce.execute.table import SINGLE, STREAMING
+from allreduce.execute.table import FAR, NEAR
 
 pytestmark = pytest.mark.mpi
 
@@ -93,7 +93,7 @@ def test_around_every_boundary(comm, nbytes):
         assert everywhere(np.array_equal(result, reference(dtype, "sum", count, seed)))
 
 
-@pytest.mark.parametrize("mode", [0, STREAMING, SINGLE, STREAMING | SINGLE])
+@pytest.mark.parametrize("mode", [NEAR, FAR])
 def test_all_ways_of_publishing(comm, mode):
     """With ordinary stores and past the caches, in one shot and in two, whatever the calibration has chosen."""
     counts = [1, 700, 5000, 60_001, 300_001]
@@ -105,6 +105,29 @@ def test_all_ways_of_publishing(comm, mode):
         assert everywhere(np.array_equal(result, reference(np.dtype("f4"), "sum", count)))
         part = allreduce.reduce_scatter(np.full(count * SIZE, RANK, np.int32), comm=comm, algorithm="node")
         assert everywhere((part == SIZE * (SIZE - 1) // 2).all())
+
+
+@pytest.mark.parametrize("mode", [NEAR, FAR])
+@pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "c16"])
+def test_long_results_go_past_the_caches(monkeypatch, dtype, mode):
+    """Wherever the result begins, and nothing beside it is touched; shared arrays and other collectives as well."""
+    monkeypatch.setattr(allreduce.execute.shared, "CACHE", 0)
+    dtype, count = np.dtype(dtype), 2 * AREA // np.dtype(dtype).itemsize + 5
+    expected = reference(dtype, "sum", count)
+    with allreduce.Communicator(COMM, timeout=60) as comm:
+        shared = allreduce.empty_shared(count + 2, dtype, comm)
+        allreduce.allreduce(values(dtype, count, RANK), comm=comm, algorithm="node")  # calibrates
+        comm.engine.channel.counters[4] = mode
+        for guarded in (np.ones(count + 2, dtype), shared):
+            guarded[:] = 1
+            result = guarded[1:-1]
+            allreduce.allreduce(values(dtype, count, RANK), result, comm=comm, algorithm="node")
+            right = np.array_equal(result, expected) and guarded[0] == guarded[-1] == 1
+            result[:] = values(dtype, count, RANK)
+            allreduce.allreduce(MPI.IN_PLACE, result, comm=comm, algorithm="node")
+            assert everywhere(right and np.array_equal(result, expected) and guarded[0] == guarded[-1] == 1)
+        gathered = allreduce.allgather(np.full(count, RANK, dtype), comm=comm, algorithm="node")
+        assert everywhere(np.array_equal(gathered.ravel(), np.repeat(np.arange(SIZE), count).astype(dtype)))
 
 
 @pytest.mark.parametrize("count", [5, 5000, 100_003, 1_000_003])
