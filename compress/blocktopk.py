@@ -81,7 +81,7 @@ def _kernels(ratio: float, block: int, code: int) -> Kernels:
             for i in range(count - first, block):
                 squares[i] = 0
             norms[number] = np.sqrt(tree_sum(squares, block))
-        select(FLOAT32, norms, k, chosen)
+        select(FLOAT32, norms, k, chosen, np.empty(k, np.float32))
         numbers, values = at32(out, k), floats(out + 4 * k, k * block)
         for j in range(k):
             first = chosen[j] * block

@@ -111,5 +111,5 @@ def _largest(x: np.ndarray, k: int) -> np.uint32:
 @njit(nogil=True, error_model="numpy")
 def _exact(x: Any, k: int) -> Any:
     chosen = np.empty(k, np.int64)
-    select(FLOAT32, x, k, chosen)
+    select(FLOAT32, x, k, chosen, np.empty(k, np.float32))
     return chosen

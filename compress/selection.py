@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from allreduce.execute.elements import widen
+from allreduce.execute.elements import CODES, widen
+from allreduce.execute.machine import trailing_zeros
 
 from .memory import inline
 from .values import magnitude
@@ -21,7 +22,8 @@ __all__ = ["STRIP", "gather", "kept", "select", "value"]
 DIGITS = (11, 10, 10)
 #: Values that are compared at a time, and room that `gather` needs beyond what it is to find.
 STRIP = 4096
-SAMPLE = 1 << 14
+FLOAT32 = CODES.index(np.dtype(np.float32))
+SAMPLE = 1 << 16
 
 
 @njit(error_model="numpy")
@@ -37,11 +39,11 @@ def value(code: int, x: Any) -> Any:
 
 
 @njit(error_model="numpy")
-def gather(code: int, x: Any, least: Any, indices: Any) -> int:
-    """Write the indices of what has at least a magnitude, ascending; returns how many, or too many for the room."""
+def gather(code: int, x: Any, least: Any, indices: Any, values: Any) -> int:
+    """Write indices, ascending, and values of what has a magnitude at least; returns how many, or more than fit."""
     found, room = 0, indices.size - STRIP
     flags = np.zeros(STRIP, np.uint8)
-    words = flags.view(np.uint64)
+    words, hits = flags.view(np.uint64), np.empty(STRIP // 8, np.int64)
     for first in range(0, x.size, STRIP):
         if found > room:
             break
@@ -50,11 +52,17 @@ def gather(code: int, x: Any, least: Any, indices: Any) -> int:
             flags[i] = np.uint8(magnitude(value(code, part[i])) >= least)
         for i in range(part.size, STRIP):
             flags[i] = 0
-        for word in range((part.size + 7) // 8):
-            if words[word]:  # of eight that are none is the rule; one by one without a branch, to be guessed wrong
-                for i in range(8):
-                    indices[found] = first + 8 * word + i
-                    found += np.int64(flags[8 * word + i])
+        count = 0
+        for word in range(words.size):  # of eight that are none is the rule; no branch, that would be guessed wrong
+            hits[count] = word
+            count += np.int64(words[word] != 0)
+        for hit in range(count):
+            left = words[hits[hit]]
+            while left:
+                i = 8 * hits[hit] + (trailing_zeros(left) >> 3)
+                indices[found], values[found] = first + i, value(code, part[i])
+                left &= left - np.uint64(1)
+                found += 1
     return found
 
 
@@ -112,23 +120,21 @@ def _nearly(code: int, x: Any, k: int) -> Any:
 
 
 @inline
-def select(code: int, x: Any, k: int, chosen: Any) -> None:
-    """Write the indices of the k largest magnitudes to `chosen`, ascending; of equal ones the first are taken.
+def select(code: int, x: Any, k: int, chosen: Any, values: Any) -> None:
+    """Write the indices of the k largest magnitudes, ascending, and the values; of equal ones the first are taken.
 
     NaN is larger than infinity.
     """
     if k == 0:
         return
-    indices = np.empty(min(2 * k, x.size) + STRIP, np.int64)
-    found = gather(code, x, _nearly(code, x, k), indices)
-    if not k <= found <= 2 * k:
+    room = min(2 * k, x.size) + STRIP
+    indices, nearly = np.empty(room, np.int64), np.empty(room, np.float32)
+    found = gather(code, x, _nearly(code, x, k), indices, nearly)
+    if k <= found <= 2 * k:
+        places = _largest(FLOAT32, nearly[:found], k)
+        for j in range(k):
+            chosen[j], values[j] = indices[places[j]], nearly[places[j]]
+    else:
         places = _largest(code, x, k)
         for j in range(k):
-            chosen[j] = places[j]
-        return
-    nearly = np.empty(found, x.dtype)
-    for j in range(found):
-        nearly[j] = x[indices[j]]
-    places = _largest(code, nearly, k)
-    for j in range(k):
-        chosen[j] = indices[places[j]]
+            chosen[j], values[j] = places[j], value(code, x[places[j]])

@@ -13,7 +13,7 @@ from .arrays import put, rounded, start
 from .codec import Codec
 from .context import Kernels
 from .memory import at32, at64, floats, inline
-from .selection import kept, select, value
+from .selection import kept, select
 
 __all__ = ["TopK"]
 
@@ -71,13 +71,12 @@ def _kernels(ratio: float, wide_from: int, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         k, x = kept(ratio, count), stored(code, a, count)
         chosen, values = np.empty(k, np.int64), _values(out, k, count < wide_from)
-        select(code, x, k, chosen)
+        select(code, x, k, chosen, values)
         for j in range(k):
             if count < wide_from:
                 at32(out, k)[j] = chosen[j]
             else:
                 at64(out, k)[j] = chosen[j]
-            values[j] = value(code, x[chosen[j]])
 
     def rest(out: int, a: int, b: int, count: int, step: int) -> None:
         k, y = kept(ratio, count), start(1, code, out, a, count)

@@ -207,6 +207,16 @@ def bits_of_float(_: Any, value: Any) -> Any:
     return types.uint32(types.float32), codegen
 
 
+@intrinsic
+def trailing_zeros(_: Any, bits: Any) -> Any:
+    """How many of 64 bits, from the lowest, are 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), codegen
+
+
 def _ieee(name: str) -> Callable:
     @intrinsic
     def extremum(_: Any, a: Any, b: Any) -> Any:
