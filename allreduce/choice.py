@@ -16,7 +16,7 @@ __all__ = ["SHIPPED", "Choice", "Coder", "Link", "choose", "choose_coded", "pays
 #: Predicted times that are no further apart are taken to be equal.
 CLOSE = 1.1
 #: The share of the squares of a sum that may be lost where another way would lose less.
-TOLERABLE = 0.1
+TOLERABLE = 0.2
 
 #: The ranks of each node.
 Nodes = tuple[tuple[int, ...], ...]

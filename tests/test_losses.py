@@ -88,6 +88,10 @@ def test_what_loses_most_of_a_value_is_encoded_once():
         assert found(text, 64, fed_back=True) != "one_shot"
 
 
+def test_what_loses_a_little_more_may_send_much_less():
+    assert {found("natural", size) for size in (4, 8)} == {"direct"}
+
+
 def test_between_nodes_only_their_sums_are_encoded():
     nodes = tuple((4 * n, 4 * n + 1, 4 * n + 2, 4 * n + 3) for n in range(4))
     coder = Coder(1e-12, 1e-12, 1e-12, 1.0, 0.01)
