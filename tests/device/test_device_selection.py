@@ -101,8 +101,9 @@ def test_indices_of_eight_bytes(monkeypatch):
     x, codec = gradients(7 * TILE + 11)["gaussian"], compress.get("topk:ratio=0.1")
     right, k = codec.encode(x), codec.nbytes(x.size) // 8
     monkeypatch.setattr(selection, "WIDE", 1000)
-    message, back = guarded(np.zeros(12 * k, np.uint8)), np.zeros_like(x)
-    coding(codec, x.dtype).encode(at(message), at(x), x.size, AT, at(np.zeros(selection.SCRATCH // 8)), None)
+    message = guarded(np.zeros(12 * k, np.uint8), shift=-12 * k % 8)
+    back, scratch = np.zeros_like(x), np.zeros(selection.SCRATCH // 8)
+    coding(codec, x.dtype).encode(at(message), at(x), x.size, AT, at(scratch), ctypes.string_at)
     assert (message[: 8 * k].view(np.uint64) == right[: 4 * k].view(np.uint32)).all()
     assert (message[8 * k :] == right[4 * k :]).all()
     selection.spread(x.dtype, at(back), 0, at(message), k, x.size)
