@@ -54,7 +54,8 @@ def decode(codec: Any, message: Any, out: Any, add: bool) -> Any:
     kernels = coding(codec, target.dtype)
     if source.address % kernels.alignment:
         raise ValueError(f"a message begins at a multiple of {kernels.alignment} bytes, not at {source.address:#x}")
-    kernels.decode(target.address, target.address if add else 0, source.address, source.size, target.size)
+    scratch, a = empty(kernels.scratch(target.size)), target.address if add else 0
+    kernels.decode(target.address, a, source.address, source.size, target.size, seen(scratch).address)
     return out
 
 

@@ -107,7 +107,7 @@ def blockwise(codec: Blockwise, dtype: np.dtype) -> Coding:
         kernels.encode.call(out, a, at.offset, count, at.stream)
         return codec.nbytes(count)
 
-    def decode(out: int, a: int, message: int, nbytes: int, count: int) -> None:
+    def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
         if a:
             kernels.add.call(out, a, message, count, 0)
         else:

@@ -34,7 +34,7 @@ def blocktopk(codec: BlockTopK, dtype: np.dtype) -> Coding:
             run("fill", k, out, a, count, k)
         return codec.nbytes(count)
 
-    def decode(out: int, a: int, message: int, nbytes: int, count: int) -> None:
+    def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
         start(dtype, out, a, count)
         if count:
             k = kept(codec.ratio, -(-count // codec.block))

@@ -8,6 +8,7 @@ import numpy as np
 from ..table import TABLE
 from .blocks import CONSTANTS, blockwise
 from .blocktopk import blocktopk
+from .bounded import bounded
 from .coding import Coding
 from .randomk import randomk
 from .sparse import sparse
@@ -19,6 +20,7 @@ FAMILIES: dict[str, Callable[[Any, np.dtype], Coding]] = {
     **dict.fromkeys(CONSTANTS, blockwise),
     **dict.fromkeys(("topk", "threshold", "sampled"), sparse),
     "blocktopk": blocktopk,
+    "bounded": bounded,
     "randomk": randomk,
 }
 

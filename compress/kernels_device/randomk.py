@@ -27,7 +27,7 @@ def randomk(codec: RandomK, dtype: np.dtype) -> Coding:
             launcher(text, "encode", THREADS)(blocks, out, a, at.offset, count, at.stream, k)
         return codec.nbytes(count)
 
-    def decode(out: int, a: int, message: int, nbytes: int, count: int) -> None:
+    def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
         start(dtype, out, a, count)
         if count:
             k = kept(codec.ratio, count)

@@ -26,7 +26,7 @@ def sparse(codec: TopK | Sampled | Threshold, dtype: np.dtype) -> Coding:
             selection.write(out, taken, selection.wide)
         return taken * (4 + index_of(count).itemsize)
 
-    def decode(out: int, a: int, message: int, nbytes: int, count: int) -> None:
+    def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
         spread(dtype, out, a, message, nbytes // (4 + index_of(count).itemsize), count)
 
     return Coding(encode, decode, lambda count: SCRATCH, 8)

@@ -10,7 +10,7 @@ from test_reductions import HALF
 
 import compress
 from allreduce.execute import device_reductions
-from compress.kernels_device import blocks, blocktopk, randomk, selection, thc
+from compress.kernels_device import blocks, blocktopk, bounded, randomk, selection, thc
 
 #: Volta, Ampere, Hopper, Blackwell; CUDA 13 has dropped the first.
 ARCHITECTURES = (70, 80, 90, 100)
@@ -31,6 +31,7 @@ SOURCES = {
     **{f"{text} of {dtype}": blocks.source_of(compress.get(text), dtype) for text, dtype in CODECS.items()},
     "blocktopk of float32": blocktopk.source_of(compress.get("blocktopk"), F),
     "blocktopk:block=8192 of float64": blocktopk.source_of(compress.get("blocktopk:block=8192"), D),
+    **{f"bounded of {dtype}": bounded.source_of(dtype) for dtype in (F, D, HALF[0])},
     **{f"randomk of {dtype}": randomk.source_of(compress.get("randomk"), dtype) for dtype in (F, HALF[0])},
     **{f"thc of {dtype}": thc.source_of(THC, dtype, np.dtype(np.int8)) for dtype in (F, HALF[1])},
     **{f"selection of {dtype}": selection.source_of(dtype) for dtype in (F, HALF[0])},

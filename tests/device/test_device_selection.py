@@ -10,7 +10,7 @@ from memory import guarded
 
 import compress
 from compress import Context
-from compress.kernels_device import selection
+from compress.kernels_device import bounded, selection
 from compress.kernels_device.lookup import coding
 
 pytestmark = [cpu.needs_compiler, pytest.mark.usefixtures("on_cpu", "quiet")]
@@ -49,11 +49,20 @@ def at(array):
     return array.ctypes.data
 
 
+def placed(kernels, message):
+    """A copy of a message, aligned as it must be."""
+    return guarded(message, shift=-message.size % kernels.alignment)
+
+
+def scratch_of(kernels, count):
+    return guarded(np.full(-(-kernels.scratch(count) // 8), -1))
+
+
 def encoded(codec, x, nbytes, shift=0):
     """A message as the device makes it, of values that lie at an odd place."""
     kernels = coding(codec, x.dtype)
-    message = guarded(np.zeros(nbytes, np.uint8))
-    scratch, source = guarded(np.full(-(-kernels.scratch(x.size) // 8), -1)), guarded(x, shift)
+    message = placed(kernels, np.zeros(nbytes, np.uint8))
+    scratch, source = scratch_of(kernels, x.size), guarded(x, shift)
     taken = kernels.encode(at(message), at(source), x.size, AT, at(scratch), ctypes.string_at)
     return message[:taken]
 
@@ -61,14 +70,14 @@ def encoded(codec, x, nbytes, shift=0):
 def check(codec, x, right, shift=0):
     """The message is that of the host, and so is what it decodes to."""
     kernels, n = coding(codec, x.dtype), x.size
-    message = guarded(encoded(codec, x, codec.nbytes(n), shift))
+    message, scratch = placed(kernels, encoded(codec, x, codec.nbytes(n), shift)), scratch_of(kernels, n)
     assert message.tobytes() == right.tobytes(), n
     back, start = guarded(np.zeros_like(x)), gradients(n, seed=1)["gaussian"].astype(x.dtype)
-    kernels.decode(at(back), 0, at(message), message.size, n)
+    kernels.decode(at(back), 0, at(message), message.size, n, at(scratch))
     assert np.array_equal(bits(back), bits(decoded(codec, right, x)))
     total, term, out = codec.decode(right, start.copy(), add=True), guarded(start), guarded(np.zeros_like(x), 1)
     for target in (out, term):
-        kernels.decode(at(target), at(term), at(message), message.size, n)
+        kernels.decode(at(target), at(term), at(message), message.size, n, at(scratch))
         assert np.array_equal(bits(target), bits(total))
 
 
@@ -79,21 +88,26 @@ def test_messages_and_values_are_those_of_the_host(text, dtype):
         check(codec, x, codec.encode(x, at=AT), shift=k % 3)
 
 
-@pytest.mark.parametrize("text", ["threshold:least=0.5", "sampled:ratio=0.05", "sampled:ratio=0.002"])
-def test_codecs_of_varying_length(text):
+VARYING = [(text, DTYPES[0]) for text in ("threshold:least=0.5", "sampled:ratio=0.05", "sampled:ratio=0.002")]
+VARYING += [("bounded:eb=0.02", dtype) for dtype in DTYPES] + [("bounded:eb=1e-7", DTYPES[1])]
+
+
+@pytest.mark.parametrize("text, dtype", VARYING, ids=str)
+def test_codecs_of_varying_length(text, dtype):
     codec, lengths = compress.get(text), set()
-    for x in inputs(np.dtype(np.float32)):
+    for x in inputs(dtype):
         right = codec.encode(x)
         check(codec, x, right)
         lengths.add(right.size)
     assert len(lengths) > 4
 
 
-@pytest.mark.parametrize("text", ["topk:ratio=0.1", "blocktopk:ratio=0.1,block=8", "randomk:ratio=0.1"])
+@pytest.mark.parametrize("text", ["topk:ratio=0.1", "blocktopk:ratio=0.1,block=8", "randomk:ratio=0.1", "bounded"])
 def test_long_arrays(text, monkeypatch):
     """Few blocks of threads, of many tiles each."""
     x, codec = gradients(7 * TILE + 11)["gaussian"], compress.get(text)
     monkeypatch.setattr(selection, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(bounded, "MOST_BLOCKS", 3)
     check(codec, x, codec.encode(x, at=AT))
 
 
@@ -115,7 +129,7 @@ def test_damaged_indices_write_nothing():
     message = codec.encode(np.arange(8, dtype=np.float32))
     message[:16].view(np.uint32)[:] = [8, 2**31, 2**32 - 1, 3]
     out = guarded(np.zeros(8, np.float32))
-    coding(codec, out.dtype).decode(at(out), 0, at(message), message.size, 8)
+    coding(codec, out.dtype).decode(at(out), 0, at(message), message.size, 8, 0)
     assert out.tolist() == [0, 0, 0, 7, 0, 0, 0, 0]
 
 
@@ -124,5 +138,17 @@ def test_damaged_numbers_of_blocks_write_nothing():
     message = codec.encode(np.ones(32, np.float32))
     message[:16].view(np.uint32)[:] = [4, 2**31, 2**32 - 1, 1]
     out = guarded(np.zeros(32, np.float32))
-    coding(codec, out.dtype).decode(at(out), 0, at(message), message.size, 32)
+    coding(codec, out.dtype).decode(at(out), 0, at(message), message.size, 32, 0)
     assert out.tolist() == [0] * 8 + [1] * 8 + [0] * 16
+
+
+def test_damaged_records_write_nothing_elsewhere():
+    codec, x = compress.get("bounded:eb=0.02"), gradients(4000)["gaussian"]
+    kernels, right = coding(codec, x.dtype), codec.encode(x)
+    rng = np.random.default_rng(0)
+    for cut in (0, 1, 40, right.size // 2):
+        message = placed(kernels, right[: right.size - cut])
+        message[rng.integers(0, message.size, 3 * (cut % 2))] = rng.integers(0, 256, 3 * (cut % 2))
+        out, scratch = guarded(np.zeros_like(x)), scratch_of(kernels, x.size)
+        kernels.decode(at(out), 0, at(message), message.size, x.size, at(scratch))
+        assert cut or np.array_equal(bits(out), bits(decoded(codec, right, x)))

@@ -59,7 +59,7 @@ def waited(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["int4", "topk:ratio=0.1", "threshold:least=1", "blocktopk:ratio=0.2", "randomk:ratio=0.1"]
+    "text", ["int4", "topk:ratio=0.1", "threshold:least=1", "blocktopk:ratio=0.2", "randomk:ratio=0.1", "bounded"]
 )
 @pytest.mark.parametrize("shape", [(5000,), (3, 7, 40), ()], ids=str)
 def test_messages_are_those_of_the_host(text, shape):
@@ -90,7 +90,7 @@ def test_what_another_stream_does_is_waited_for(waited):
     assert waited == [5]
 
 
-@pytest.mark.parametrize("text", ["elias", "bounded", "lossless", "sparse"])
+@pytest.mark.parametrize("text", ["elias", "lossless", "sparse"])
 def test_codecs_without_kernels_say_which_have_some(text):
     codec, x = compress.get(text), np.zeros(8, np.float32)
     for call in (lambda: codec.encode(Array(x)), lambda: codec.decode(Array(np.zeros(3, np.uint8)), Array(x))):
