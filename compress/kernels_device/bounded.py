@@ -1,4 +1,8 @@
-"""The codec `bounded`, whose records differ in length."""
+"""The codec `bounded`, whose records differ in length.
+
+A message that is too long or too short is not found out, as it is on the host: that would mean to wait for the device.
+Nothing beside it is read, and nothing beside the values is written.
+"""
 
 import numpy as np
 

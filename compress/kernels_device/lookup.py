@@ -1,6 +1,7 @@
 """Which codecs have kernels for CUDA devices."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ FAMILIES: dict[str, Callable[[Any, np.dtype], Coding]] = {
 }
 
 
+@cache
 def coding(codec: Any, dtype: np.dtype) -> Coding:
     """The kernels of a codec for a dtype, compiled on first use.
 

@@ -27,7 +27,10 @@ def sparse(codec: TopK | Sampled | Threshold, dtype: np.dtype) -> Coding:
         return taken * (4 + index_of(count).itemsize)
 
     def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
-        spread(dtype, out, a, message, nbytes // (4 + index_of(count).itemsize), count)
+        taken, rest = divmod(nbytes, 4 + index_of(count).itemsize)
+        if rest:
+            raise ValueError(f"a message of {nbytes} bytes does not fit {count} of {dtype}")
+        spread(dtype, out, a, message, taken, count)
 
     return Coding(encode, decode, lambda count: SCRATCH, 8)
 

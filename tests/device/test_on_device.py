@@ -107,6 +107,7 @@ def test_what_does_not_fit_is_refused():
         (TypeError, "array of uint8, not of float32", lambda: codec.decode(Array(x), Array(x))),
         (TypeError, "on one device or on the host", lambda: codec.decode(message.values, Array(x))),
         (ValueError, "has 32 bytes, not 28", lambda: codec.decode(message[:28], Array(x))),
+        (ValueError, "does not fit 8 of", lambda: compress.get("threshold").decode(message[:28], Array(x))),
         (ValueError, "begins at a multiple of 8", lambda: codec.decode(Array(np.zeros(40, np.uint8)[1:33]), Array(x))),
         (ValueError, "takes 32 bytes .* not 24", lambda: codec.encode(Array(x), message[:24])),
         (ValueError, "is contiguous, not", lambda: codec.encode(Array(x, strides=(8,)))),
