@@ -9,7 +9,7 @@ constexpr int LONGEST = 1 + 32 * sizeof(T), PART = 8192, JOINED = 32;
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
-// What a multiple of the step decodes to.
+// What a multiple of the step decodes to, as an element of the type of the second argument.
 double shown(double multiple, double) { return multiple; }
 template <class E> E shown(double multiple, E) { return rounded((float)multiple); }
 

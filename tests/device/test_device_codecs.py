@@ -19,6 +19,7 @@ CONFIGS = [
     "eden:block=64", "eden:width=1,block=256", "eden:width=3,block=2048",
 ]  # fmt: skip
 CASES = [(text, dtype) for text in CONFIGS for dtype in (DTYPES if text in SOME else DTYPES[:1])]
+CASES += [("dynamic", DTYPES[2]), ("spikes:width=3", DTYPES[1]), ("spikes:width=3", DTYPES[2])]
 EVERY = pytest.mark.parametrize("text, dtype", CASES, ids=str)
 AT = Context(step=5, offset=2**32 - 2**20, rank=3, size=4)
 
