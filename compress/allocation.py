@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["CLASSES", "GROUP", "LEVELS", "ROOM", "ROOTS", "WIDTHS", "allot", "classify", "spacing_of"]
+__all__ = [
+    "CLASSES", "GROUP", "LEVELS", "MANTISSAS", "PRICES", "ROOM", "ROOTS", "SMALL", "WIDTHS",
+    "allot", "classify", "spacing_of",
+]  # fmt: skip
 
 #: Values that share a scale and a width.
 GROUP = 16
@@ -18,13 +21,13 @@ LEVELS = np.array([0, *((np.sqrt(2.0 ** WIDTHS[1:]) - 1) // 2)]).astype(np.int32
 #: Mean squared errors, for values up to 1; a tenth is what values are worth that are not sent.
 _ERRORS = np.array([0.1, *(1 / (12 * LEVELS[1:].astype(float) ** 2))])
 #: Where the next bytes are worth most, as the logarithm of an amplitude, in 16ths of an octave.
-_PRICES = np.rint(-8 * np.log2(-np.diff(_ERRORS) / np.diff(WIDTHS))).astype(np.int32)
+PRICES = np.rint(-8 * np.log2(-np.diff(_ERRORS) / np.diff(WIDTHS))).astype(np.int32)
 #: From one to a half, in 16ths of an octave, and the mantissas of what lies between a half and one.
 ROOTS = (2.0 ** (-np.arange(16) / 16)).astype(np.float32)
-_MANTISSAS = ((2.0 ** (np.arange(16) / 16) - 1) * 2**23).astype(np.uint32)
+MANTISSAS = ((2.0 ** (np.arange(16) / 16) - 1) * 2**23).astype(np.uint32)
 #: What is deeper is left out.
-_SMALL = 12 * 16
-ROOM = _SMALL + 1
+SMALL = 12 * 16
+ROOM = SMALL + 1
 
 
 @njit(error_model="numpy")
@@ -32,7 +35,7 @@ def depth(bits: Any) -> Any:
     """How many 16ths of an octave a number up to one, given as bits of a float32, is below one, rounded down."""
     above, mantissa = 0, bits & np.uint32(0x7FFFFF)
     for i in range(16):
-        above += mantissa > _MANTISSAS[i]
+        above += mantissa > MANTISSAS[i]
     return max(16 * (127 - np.int32(bits >> np.uint32(23))) - above, 0)
 
 
@@ -45,12 +48,12 @@ def spacing_of(depths: Any, groups: int, counts: Any) -> Any:
     for d in range(ROOM):
         counts[d] = 0
     for g in range(groups):
-        if depths[g] < _SMALL:
+        if depths[g] < SMALL:
             counts[depths[g]] += 1
-    for d in range(_SMALL - 1, 0, -1):
+    for d in range(SMALL - 1, 0, -1):
         counts[d - 1] += counts[d]
     best, most = 1, 0
-    for spacing in range(1, _SMALL // (CLASSES - 1) + 1):
+    for spacing in range(1, SMALL // (CLASSES - 1) + 1):
         total = 0
         for c in range(1, CLASSES):
             total += spacing * counts[c * spacing]
@@ -66,7 +69,7 @@ def classify(depths: Any, groups: int, spacing: int, classes: Any) -> None:
         above = 0
         for c in range(1, CLASSES):
             above += depths[g] >= c * spacing
-        classes[g] = above if depths[g] < _SMALL else CLASSES
+        classes[g] = above if depths[g] < SMALL else CLASSES
 
 
 @njit(error_model="numpy")
@@ -83,8 +86,8 @@ def allot(classes: Any, groups: int, spacing: int, budget: int, counts: Any, gra
     while spare == 0:
         raised, least = -1, 1 << 30
         for c in range(CLASSES):
-            if counts[c] > 0 and grades[c] < len(_PRICES) and c * spacing + _PRICES[grades[c]] < least:
-                raised, least = c, c * spacing + _PRICES[grades[c]]
+            if counts[c] > 0 and grades[c] < len(PRICES) and c * spacing + PRICES[grades[c]] < least:
+                raised, least = c, c * spacing + PRICES[grades[c]]
         if raised < 0:
             break
         step = WIDTHS[grades[raised] + 1] - WIDTHS[grades[raised]]

@@ -80,7 +80,8 @@ def _kernels(ratio: float, block: int, code: int) -> Kernels:
                 squares[i] = size * size
             for i in range(count - first, block):
                 squares[i] = 0
-            norms[number] = np.sqrt(tree_sum(squares, block))
+            norm = np.float32(np.sqrt(tree_sum(squares, block)))
+            norms[number] = norm if norm == norm else np.float32(np.nan)  # or the order of NaNs would depend on where
         select(FLOAT32, norms, k, chosen, np.empty(k, np.float32))
         numbers, values = at32(out, k), floats(out + 4 * k, k * block)
         for j in range(k):

@@ -9,7 +9,7 @@ from allreduce.execute.elements import CODES
 
 from . import doors
 from .bounded_kernels import BLOCK, bounded_kernels
-from .codec import START, Codec
+from .codec import Codec
 from .context import Context
 
 __all__ = ["Bounded"]
@@ -60,13 +60,13 @@ class Bounded(Codec):
     def bound(self, x: np.ndarray) -> np.ndarray:
         return np.full(x.shape, float(self.eb))
 
-    def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
+    def _encode(self, x: np.ndarray, out: np.ndarray | None, at: Context) -> np.ndarray:
         x = doors.values(x)
         message = doors.room(out, self.nbytes(x.size))
         encode: Any = bounded_kernels(CODES.index(x.dtype)).encode.call
         return message[: encode(message.ctypes.data, x.ctypes.data, 0, message.size, x.size, self.eb)]
 
-    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
+    def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:
         message = doors.readable(self, message, out)
         kernels = bounded_kernels(CODES.index(out.dtype))
         decode: Any = kernels.add.call if add else kernels.decode.call

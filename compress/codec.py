@@ -1,5 +1,6 @@
 """The interface of codecs: how a block of values becomes a shorter message, and back."""
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class Codec:
         raise NotImplementedError
 
     def kernels(self, dtype: Any) -> Kernels | None:
-        """The kernels for a dtype; None if the codec runs in Python only, and has its own `encode` and `decode`."""
+        """The kernels for a dtype; None if the codec runs in Python only, and has its own `_encode` and `_decode`."""
         return None
 
     def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
@@ -91,6 +92,7 @@ class Codec:
         Parameters
         ----------
         x : ndarray of float16, bfloat16, float32 or float64
+            Or an array on a CUDA device: then the message is one, too, with the same bits.
         out : ndarray of uint8, optional
             Room for the message, at least ``nbytes(x.size)`` bytes.
         at : Context
@@ -99,14 +101,31 @@ class Codec:
         -------
         ndarray of uint8
             The message; the first part of `out` if that was given.
+
+        Raises
+        ------
+        TypeError
+            Another dtype, or a codec that has no kernels for the device, naming those that have.
         """
+        if hasattr(x, "__cuda_array_interface__"):
+            return on_device().encode(self, x, out, at)
+        return self._encode(x, out, at)
+
+    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
+        """Turn a message into values, written or added to `out`, and return `out`; both on the host, or on a device."""
+        if hasattr(out, "__cuda_array_interface__"):
+            return on_device().decode(self, message, out, add)
+        return self._decode(message, out, add)
+
+    def _encode(self, x: np.ndarray, out: np.ndarray | None, at: Context) -> np.ndarray:
+        """As `encode`, on the host."""
         x = doors.values(x)
         message = doors.room(out, self.nbytes(x.size))
         self._run("encode", x.dtype, message.ctypes.data, x.ctypes.data, at.offset, x.size, at.stream)
         return message
 
-    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
-        """Turn a message into values, written or added to `out`, and return `out`."""
+    def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:
+        """As `decode`, on the host."""
         message = doors.readable(self, message, out)
         source, target = message.ctypes.data, out.ctypes.data
         if add:
@@ -120,3 +139,8 @@ class Codec:
 
     def __str__(self) -> str:
         return config(self)
+
+
+def on_device() -> Any:
+    """The module, which only they need that have a device."""
+    return import_module(".on_device", __package__)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "DTYPES", "choice", "positive", "power_of_two", "readable", "room", "share", "shrinking", "sixteenths", "values",
-    "whole",
+    "DTYPES", "choice", "fitting", "positive", "power_of_two", "readable", "room", "share", "shrinking", "sixteenths",
+    "values", "whole",
 ]  # fmt: skip
 
 #: What can be encoded; float64 is computed in float32.
@@ -79,10 +79,15 @@ def readable(codec: Any, message: np.ndarray, out: np.ndarray) -> np.ndarray:
         raise TypeError(f"cannot decode to dtype {out.dtype}; have {', '.join(DTYPES)}")
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError("cannot decode into an array that is read-only or not contiguous")
-    expected = codec.nbytes(out.size)
-    if message.size > expected or (codec.exact_size and message.size != expected):
-        raise ValueError(f"a {codec} message of {out.size} values has {expected} bytes, not {message.size}")
+    fitting(codec, message.size, out.size)
     return np.ascontiguousarray(message)
+
+
+def fitting(codec: Any, nbytes: int, count: int) -> None:
+    """Refuse a message of so many bytes for so many values."""
+    expected = codec.nbytes(count)
+    if nbytes > expected or (codec.exact_size and nbytes != expected):
+        raise ValueError(f"a {codec} message of {count} values has {expected} bytes, not {nbytes}")
 
 
 def shrinking(codec: Any) -> None:

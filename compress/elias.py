@@ -7,7 +7,7 @@ import numpy as np
 
 from . import doors
 from .bounds import per_block
-from .codec import START, Codec
+from .codec import Codec
 from .context import Context
 from .elias_kernels import read_blocks, write_blocks
 
@@ -71,13 +71,13 @@ class Elias(Codec):
         step = size / self.levels * (1 + 2**-8)
         return np.where(step < 2.0**-125, size, step * (1 + self.levels * 2**-21))
 
-    def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
+    def _encode(self, x: np.ndarray, out: np.ndarray | None, at: Context) -> np.ndarray:
         with np.errstate(over="ignore"):
             x = doors.values(x).reshape(-1).astype(np.float32, copy=False)
         message = doors.room(out, self.nbytes(x.size))
         return message[: write_blocks(x, self.block, self.levels, self.seed, at.stream, at.offset, message)]
 
-    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
+    def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:
         message = doors.readable(self, message, out)
         values = np.empty(out.size, np.float32)
         if read_blocks(message, self.block, values) != message.size:

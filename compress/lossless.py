@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from . import doors
-from .codec import START
 from .context import Context
 from .exact import Exact
 
@@ -41,7 +40,7 @@ class Lossless(Exact):
     def __post_init__(self) -> None:
         doors.whole(self, "level", -100, 22)
 
-    def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
+    def _encode(self, x: np.ndarray, out: np.ndarray | None, at: Context) -> np.ndarray:
         x = doors.values(x)
         if not x.size:
             return doors.room(out, 0)
@@ -53,7 +52,7 @@ class Lossless(Exact):
         message[1:] = np.frombuffer(packed if small else planes, np.uint8)
         return message
 
-    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
+    def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:
         message = doors.readable(self, message, out)
         if not out.size:
             return out

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import doors
-from .codec import START
 from .context import Context
 from .exact import Exact
 from .nonzero_kernels import measure, read_bitmap, read_gaps, write_bitmap, write_gaps
@@ -50,7 +49,7 @@ class Nonzero(Exact):
     def __post_init__(self) -> None:
         doors.share(self, "share")
 
-    def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
+    def _encode(self, x: np.ndarray, out: np.ndarray | None, at: Context) -> np.ndarray:
         x = doors.values(x).reshape(-1)
         if not x.size:
             return doors.room(out, 0)
@@ -67,7 +66,7 @@ class Nonzero(Exact):
         message[1 + places[kind] :] = values.view(np.uint8)
         return message
 
-    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
+    def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:
         message = doors.readable(self, message, out)
         if not out.size:
             return out

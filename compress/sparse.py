@@ -8,7 +8,7 @@ from numba import njit
 from allreduce.execute.cache import keep
 
 from . import doors
-from .codec import START, Codec
+from .codec import Codec
 from .context import Context
 from .values import magnitude
 
@@ -32,7 +32,7 @@ class Sparse(Codec):
         """The indices of what is sent of float32 values, ascending, shape (count,)."""
         raise NotImplementedError
 
-    def encode(self, x: np.ndarray, out: np.ndarray | None = None, at: Context = START) -> np.ndarray:
+    def _encode(self, x: np.ndarray, out: np.ndarray | None, at: Context) -> np.ndarray:
         with np.errstate(over="ignore"):
             x = doors.values(x).reshape(-1).astype(np.float32, copy=False)
         chosen = self.choose(x)
@@ -42,7 +42,7 @@ class Sparse(Codec):
         message[middle:] = x[chosen].view(np.uint8)
         return message
 
-    def decode(self, message: np.ndarray, out: np.ndarray, add: bool = False) -> np.ndarray:
+    def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:
         message = doors.readable(self, message, out)
         index = index_of(out.size)
         found, rest = divmod(message.size, 4 + index.itemsize)

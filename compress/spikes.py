@@ -97,9 +97,11 @@ def largest(x: Any, n: int) -> Any:
 
 @inline
 def bfloat16(x: Any) -> Any:
-    """The bits of a value in half the room, rounded to nearest even; of a finite one, finite."""
+    """The bits of a value in half the room, rounded to nearest even; of a finite one, finite; there is one NaN."""
     bits = bits_of_float(x)
     size = np.uint32(bits & np.uint32(0x7FFFFFFF))
+    if size > INFINITE:  # its bits depend on where it was converted
+        return np.uint16(0x7FC0)
     half = np.uint32(size + np.uint32(0x7FFF) + (size >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    half = min(half, np.uint32(0x7F7F)) if size < INFINITE else size >> np.uint32(16) | np.uint32(size > INFINITE)
+    half = min(half, np.uint32(0x7F7F)) if size < INFINITE else np.uint32(0x7F80)
     return np.uint16(half | bits >> np.uint32(16) & np.uint32(0x8000))

@@ -14,7 +14,7 @@ from .method import AllReduce, Method
 from .noise import apart, noise, noise_key
 from .values import nearest
 
-__all__ = ["THC"]
+__all__ = ["THC", "holding"]
 
 
 @dataclass
@@ -56,6 +56,11 @@ class THC(Method):
         doors.choice(self, "rounding", "stochastic", "correlated")
         doors.whole(self, "seed")
 
+    @property
+    def levels(self) -> int:
+        """The most steps to either side."""
+        return 2 ** (self.width - 1) - 1
+
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
@@ -63,18 +68,17 @@ class THC(Method):
             values = doors.values(x).reshape(-1).astype(np.float32)
         edges = np.arange(0, values.size, self.block)
         peaks = np.maximum.reduceat(np.abs(values), edges) if values.size else values
-        levels = np.float32(2 ** (self.width - 1) - 1)
-        steps = allreduce(np.where(np.isfinite(peaks), peaks, np.float32(np.nan)), op="max") / levels
+        steps = allreduce(np.where(np.isfinite(peaks), peaks, np.float32(np.nan)), op="max") / np.float32(self.levels)
         steps[steps < np.float32(2.0**-126)] = 0
-        codes = np.zeros(values.size, _holding(int(levels) * at.size))
+        codes = np.zeros(values.size, holding(self.levels * at.size))
         correlated = int(self.rounding == "correlated")
-        _quantise(values, steps, self.block, int(levels), self.seed, correlated, at.stream, at.offset, codes)
+        _quantise(values, steps, self.block, self.levels, self.seed, correlated, at.stream, at.offset, codes)
         total = allreduce(codes).astype(np.float32)
         with np.errstate(over="ignore"):
             return (total * np.repeat(steps, self.block)[: total.size]).reshape(x.shape).astype(x.dtype)
 
 
-def _holding(most: int) -> np.dtype:
+def holding(most: int) -> np.dtype:
     """The narrowest integers up to this."""
     return next(np.dtype(t) for t in (np.int8, np.int16, np.int32) if most <= np.iinfo(t).max)
 

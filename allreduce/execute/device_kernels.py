@@ -13,7 +13,7 @@ import numpy as np
 
 from .elements import BFLOAT16, Kernel
 
-__all__ = ["kernel", "launcher", "module", "name_of", "source"]
+__all__ = ["cupy", "kernel", "launcher", "module", "name_of", "source"]
 
 #: No product is contracted with a sum: the bits would be others than the host's. Functions are for the device.
 OPTIONS = ("-std=c++17", "--fmad=false", "-default-device")
@@ -55,14 +55,13 @@ def source(files: Sequence[Path], constants: str) -> str:
     return "\n".join(texts)
 
 
-@cache
-def module(text: str) -> Any:
-    """The compiled kernels of a source text.
+def cupy() -> Any:
+    """CuPy.
 
     Raises
     ------
     RuntimeError
-        There is no CuPy, or no device that it can use.
+        There is none, or no device that it can use.
     """
     try:
         import cupy
@@ -70,7 +69,13 @@ def module(text: str) -> Any:
         raise RuntimeError("arrays on a CUDA device need CuPy: pip install 'allreduce[cuda12]', or cuda13") from error
     if not cupy.is_available():
         raise RuntimeError(f"CuPy {cupy.__version__} finds no CUDA device or no driver")
-    return cupy.RawModule(code=text, options=OPTIONS)
+    return cupy
+
+
+@cache
+def module(text: str) -> Any:
+    """The compiled kernels of a source text."""
+    return cupy().RawModule(code=text, options=OPTIONS)
 
 
 def launcher(text: str, name: str, threads: int = THREADS) -> Callable[..., None]:

@@ -2,8 +2,10 @@
 
 // Bits of a float from which on it is no number.
 constexpr uint32 INFINITE = 0x7F800000;
+constexpr float LARGEST = 0x1.fffffep127f;
 
-struct alignas(16) Eight { T at[8]; };
+template <class E> struct alignas(sizeof(E) > 1 ? 16 : 8) EightOf { E at[8]; };
+typedef EightOf<T> Eight;
 
 uint32 magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFF; }
 
@@ -14,15 +16,15 @@ float within(float x, float top) {
 }
 
 // Eight values; zeros where there are none.
-Eight load(const T* from, int own) {
-    if (own == 8 && (uint64)from % 16 == 0) return *(const Eight*)from;
-    Eight x;
-    for (int j = 0; j < 8; j++) x.at[j] = j < own ? from[j] : As<T>::narrow(0);
+template <class E> EightOf<E> load(const E* from, int own) {
+    if (own == 8 && (uint64)from % alignof(EightOf<E>) == 0) return *(const EightOf<E>*)from;
+    EightOf<E> x;
+    for (int j = 0; j < 8; j++) x.at[j] = j < own ? from[j] : As<E>::narrow(0);
     return x;
 }
-void store(T* to, int own, Eight x) {
-    if (own == 8 && (uint64)to % 16 == 0)
-        *(Eight*)to = x;
+template <class E> void store(E* to, int own, EightOf<E> x) {
+    if (own == 8 && (uint64)to % alignof(EightOf<E>) == 0)
+        *(EightOf<E>*)to = x;
     else
         for (int j = 0; j < 8; j++)  // with fixed ends, or the values would be in memory and not in registers
             if (j < own) to[j] = x.at[j];
@@ -46,6 +48,18 @@ template <class E, class X> void store_together(E* to, int own, X& x) {
         }
     }
     store(to, own, x);
+}
+
+// The value as a float; of what is no number with the bits that a processor's conversion gives, a GPU's drops them.
+float single(float x) { return x; }
+float single(double x) {
+    uint64 bits = __double_as_longlong(x);
+    return x == x ? (float)x : __uint_as_float((uint32)(bits >> 32 & 0x80000000) | 0x7FC00000 | (bits >> 29 & 0x3FFFFF));
+}
+float single(BFloat16 x) { return widen(x); }
+float single(Half x) {
+    uint32 size = x.bits & 0x7FFF;
+    return size > 0x7C00 ? __uint_as_float((uint32)(x.bits & 0x8000) << 16 | 0x7FC00000 | size << 13) : widen(x);
 }
 
 // The element for a decoded value.

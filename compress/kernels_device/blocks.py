@@ -8,23 +8,38 @@ import numpy as np
 from allreduce.execute.device_kernels import launcher, name_of
 from allreduce.execute.elements import Kernel
 
+from ..allocation import LEVELS, MANTISSAS, PRICES, ROOTS
 from ..blocks import Blockwise
+from ..context import Context
 from ..eden import CENTRES, EDGES
+from .coding import Coding, Read
 from .text import largest, text_of
 
-__all__ = ["DeviceKernels", "block_kernels", "source_of"]
+__all__ = ["DeviceKernels", "block_kernels", "blockwise", "source_of"]
+
+
+
+def _linear(codec: Any) -> dict[str, Any]:
+    return dict(zip(("WIDTH", "STOCHASTIC", "L2"), codec.params))
+
 
 #: What the C++ of a codec is told about it: types are text.
 CONSTANTS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cast": lambda codec: {"To": name_of(np.dtype(codec.to)), "LIMIT": largest(codec.to)},
+    "dynamic": lambda codec: {
+        "SIXTEENTHS": codec.params[0], "LEVELS": LEVELS, "PRICES": PRICES, "ROOTS": ROOTS, "MANTISSAS": MANTISSAS
+    },
     "eden": lambda codec: {
         "WIDTH": codec.width, "CENTRES": CENTRES[codec.width - 1], "EDGES": EDGES[codec.width - 1]
     },
     "fp8": lambda codec: dict(zip(("MANTISSA", "BIAS", "TOP_EXPONENT"), codec.params)),
-    "linear": lambda codec: dict(zip(("WIDTH", "STOCHASTIC", "L2"), codec.params)),
+    "linear": _linear,
     "natural": lambda codec: {"STOCHASTIC": int(codec.random)},
     "sign": lambda codec: {},
+    "spikes": _linear,
 }
+#: What else a codec is made of.
+PARTS = {"spikes": ("linear",)}
 #: Values of a thread, and the fewest threads of a block.
 RUN, THREADS = 8, 256
 
@@ -84,10 +99,28 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
     )
 
 
+def blockwise(codec: Blockwise, dtype: np.dtype) -> Coding:
+    """A codec of blocks for a dtype, compiled on first use."""
+    kernels = block_kernels(codec, dtype)
+
+    def encode(out: int, a: int, count: int, at: Context, scratch: int, read: Read) -> int:
+        kernels.encode.call(out, a, at.offset, count, at.stream)
+        return codec.nbytes(count)
+
+    def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
+        if a:
+            kernels.add.call(out, a, message, count, 0)
+        else:
+            kernels.decode.call(out, message, 0, count, 0)
+
+    return Coding(encode, decode, lambda count: 0, 1)
+
+
 def source_of(codec: Blockwise, dtype: np.dtype) -> str:
     """The text of all kernels of a codec for a dtype."""
     name = type(codec).__module__.rpartition(".")[2]
     if name not in CONSTANTS:
         raise TypeError(f"{codec} has no kernels for a CUDA device; have {', '.join(CONSTANTS)}")
+    files = "arrays", "noise", "values", *PARTS.get(name, ()), name, "blocks"
     common = {"BLOCK": codec.strip, "SEED": codec.seed, "CORRELATED": int(codec.correlated)}
-    return text_of(("arrays", "values", name, "blocks"), dtype, common | CONSTANTS[name](codec))
+    return text_of(files, dtype, common | CONSTANTS[name](codec))

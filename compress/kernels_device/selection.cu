@@ -32,7 +32,7 @@ struct Keys {
         int64 left = last - first;
         own = left > 8 ? 8 : left > 0 ? left : 0;
         x = load(a + first, own);
-        for (int j = 0; j < 8; j++) at[j] = magnitude((float)widen(x.at[j]));
+        for (int j = 0; j < 8; j++) at[j] = magnitude(single(x.at[j]));
     }
     // How many are above a magnitude, and, in the upper half, how many are equal to it.
     uint32 above(uint64 least) const {
@@ -72,7 +72,7 @@ KERNEL tally(Search* search, const T* a, int64 count, int64 stride, int64 shift,
         }
     } else {
         int64 i = (int64)blockIdx.x * THREADS + threadIdx.x;
-        for (; i * stride < count; i += (int64)gridDim.x * THREADS) note(magnitude((float)widen(a[i * stride])));
+        for (; i * stride < count; i += (int64)gridDim.x * THREADS) note(magnitude(single(a[i * stride])));
     }
     __syncthreads();
     for (int i = threadIdx.x; i < BINS; i += THREADS) {
@@ -167,7 +167,7 @@ KERNEL gather(const Search* search, const T* a, int64 count, uint8* out, int64 t
                     ((uint64*)out)[place] = first + j;
                 else
                     ((uint32*)out)[place] = first + j;
-                values[place] = (float)widen(keys.x.at[j]);
+                values[place] = single(keys.x.at[j]);
             }
             if (j < keys.own) larger += keys.at[j] > least, ties += tie;
         }

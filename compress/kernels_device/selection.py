@@ -9,9 +9,10 @@ from allreduce.execute.device_kernels import launcher
 
 from ..selection import DIGITS
 from ..topk import WIDE
+from .coding import Read
 from .text import text_of
 
-__all__ = ["SCRATCH", "Read", "Selection", "source_of", "spread"]
+__all__ = ["SCRATCH", "Selection", "source_of", "spread", "start"]
 
 #: As in selection.cu.
 THREADS, MOST_BLOCKS, BINS = 512, 1024, 2048
@@ -21,9 +22,6 @@ COUNTS = 8 * (2 + BINS)
 SCRATCH = COUNTS + 16 * MOST_BLOCKS
 #: More than are ever equal.
 ALL = 2**62
-
-#: Returns the bytes at (address, nbytes) of device memory, when all that was launched before has run.
-Read = Callable[[int, int], bytes]
 
 
 class Selection:
@@ -43,6 +41,11 @@ class Selection:
         self.blocks = min(-(-count // TILE), MOST_BLOCKS)
         self.run = launches(dtype)
 
+    @property
+    def wide(self) -> bool:
+        """An index takes eight bytes."""
+        return self.count >= WIDE
+
     def largest(self, k: int, stride: int = 1) -> None:
         """Look for the least of the k largest magnitudes, of every stride-th value."""
         self.run("begin", 1, self.scratch, 0, k)
@@ -51,6 +54,11 @@ class Selection:
             shift -= width
             self.run("tally", self.blocks, self.scratch, self.a, self.count, stride, shift, width)
             self.run("settle", 1, self.scratch, width)
+
+    def mark_largest(self, k: int) -> None:
+        """Look for the k largest magnitudes, and count them."""
+        self.largest(k)
+        self.mark()
 
     def at_least(self, bits: int) -> None:
         """Take magnitudes from these bits of a float32 on."""
@@ -68,9 +76,9 @@ class Selection:
         """The bits of the least magnitude."""
         return np.uint32(np.frombuffer(read(self.scratch, 8), np.uint64)[0])
 
-    def write(self, out: int, taken: int) -> None:
+    def write(self, out: int, taken: int, wide: bool) -> None:
         """Write the message of so many values: indices, ascending, and values; of equal ones the first are taken."""
-        self.run("gather", self.blocks, self.scratch, self.a, self.count, out, taken, int(self.count >= WIDE))
+        self.run("gather", self.blocks, self.scratch, self.a, self.count, out, taken, int(wide))
 
 
 @cache
@@ -85,10 +93,15 @@ def launches(dtype: np.dtype) -> Callable[..., None]:
     return lambda name, *arguments: launcher(text, name, THREADS)(*arguments)
 
 
+def start(dtype: np.dtype, out: int, a: int, count: int) -> None:
+    """out = the values at a, or zeros if that is 0; nothing is done where out is a."""
+    if count and out != a:
+        launches(dtype)("start", min(-(-count // TILE), MOST_BLOCKS), out, a, count)
+
+
 def spread(dtype: np.dtype, out: int, a: int, message: int, taken: int, count: int) -> None:
     """out = the values at a, or zeros if that is 0, plus those of a message."""
-    run = launches(dtype)
-    if count and out != a:
-        run("start", min(-(-count // TILE), MOST_BLOCKS), out, a, count)
+    start(dtype, out, a, count)
     if taken:
-        run("scatter", min(-(-taken // THREADS), MOST_BLOCKS), out, message, taken, count, int(count >= WIDE))
+        blocks = min(-(-taken // THREADS), MOST_BLOCKS)
+        launches(dtype)("scatter", blocks, out, message, taken, count, int(count >= WIDE))

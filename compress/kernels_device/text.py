@@ -30,7 +30,12 @@ def _constant(name: str, value: Any) -> str:
     if isinstance(value, str):
         return f"typedef {value} {name};"
     if isinstance(value, float):
-        return f"constexpr float {name} = {value.hex()}f;"
+        return f"constexpr float {name} = {_number(value)};"
     if isinstance(value, np.ndarray):
-        return f"constexpr float {name}[] = {{{', '.join(float(x).hex() + 'f' for x in value)}}};"
+        kind = "int" if value.dtype.kind in "iu" else "float"
+        return f"constexpr {kind} {name}[] = {{{', '.join(_number(x) for x in value.tolist())}}};"
     return f"constexpr int {name} = {value};"
+
+
+def _number(value: float) -> str:
+    return f"{value.hex()}f" if isinstance(value, float) else str(value)

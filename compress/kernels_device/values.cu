@@ -1,4 +1,4 @@
-// What blocks have in common, as values.py, noise.py and packing.py have it for the host.
+// What blocks have in common, as values.py and packing.py have it for the host.
 //
 // A block of values belongs to a team of threads, eight neighbouring values to each of them. What a team computes, all
 // threads of a block compute at the same time, because they wait for each other there.
@@ -8,7 +8,6 @@ constexpr bool ONE_WARP = TEAM <= 32;
 
 // Bits of the smallest float that is not denormal.
 constexpr uint32 SMALLEST = 0x00800000, NAN_SCALE = 0xFFFF;
-constexpr float LARGEST = 0x1.fffffep127f;
 
 struct Member {
     int place;  // in the team
@@ -97,29 +96,6 @@ uint32 scale_rounded(float x, float most, uint32 half) {
 uint32 scale_up(float x, float most) { return scale_rounded(x, most, 0x7FFF); }
 uint32 scale_near(float x, float most) { return scale_rounded(x, most, 0x4000); }
 float scale(uint32 bits) { return __uint_as_float(bits << 15); }
-
-// --- random numbers without a state: a hash of where they are used ---------------------------------
-
-uint32 mix(uint32 x) {
-    x = (x ^ x >> 16) * 0x7FEB352D;
-    x = (x ^ x >> 15) * 0x846CA68B;
-    return x ^ x >> 16;
-}
-
-// What to add the number within the block to; with, if ranks are correlated, the rank bit-reversed on top of it.
-uint64 noise_key(uint64 stream, uint64 index) {
-    uint64 turn = CORRELATED ? (uint64)__brev(stream >> 40) << 32 : 0;
-    if (CORRELATED) stream &= (1ULL << 40) - 1;
-    uint32 key = mix(SEED + 0x9E3779B9);
-    key = mix(key ^ (uint32)stream);
-    key = mix(key ^ (uint32)(stream >> 32));
-    key = mix(key ^ (uint32)(index >> 32));
-    return turn | (uint32)(key + (uint32)index);
-}
-uint32 random32(uint64 key, int i) { return mix((uint32)key + i) ^ (uint32)(key >> 32); }
-
-// In steps of 2**-16, within -1/2..1/2.
-float noise(uint64 key, int i) { return ((float)(int)(random32(key, i) >> 16) - 32767.5f) * 0x1p-16f; }
 
 // --- bytes -----------------------------------------------------------------------------------------
 

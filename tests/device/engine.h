@@ -36,7 +36,9 @@ inline unsigned __brev(unsigned x) {
     return y;
 }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
+inline double __dsqrt_rn(double x) { return __builtin_sqrt(x); }
 
 #define __syncthreads() wait_for_block(__LINE__)
 #define __ballot_sync(mask, truth) ballot(meet(__LINE__, mask, !!(truth)))

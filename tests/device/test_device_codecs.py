@@ -14,10 +14,12 @@ pytestmark = [cpu.needs_compiler, pytest.mark.usefixtures("on_cpu", "quiet")]
 CONFIGS = [
     "int8", "int6", "int5:block=8", "int4:block=32", "int3:rounding=stochastic", "int3:rounding=correlated", "int2",
     "terngrad", "qsgd:width=4", "qsgd:block=1024", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "float16", "bfloat16",
-    "sign:block=64", "sign", "natural",
+    "sign:block=64", "sign", "natural", "dynamic", "dynamic:bits=3", "dynamic:bits=7.5",
+    "spikes:width=3", "spikes:block=128,rounding=stochastic", "spikes:block=8",
     "eden:block=64", "eden:width=1,block=256", "eden:width=3,block=2048",
 ]  # fmt: skip
 CASES = [(text, dtype) for text in CONFIGS for dtype in (DTYPES if text in SOME else DTYPES[:1])]
+CASES += [("dynamic", DTYPES[2]), ("spikes:width=3", DTYPES[1]), ("spikes:width=3", DTYPES[2])]
 EVERY = pytest.mark.parametrize("text, dtype", CASES, ids=str)
 AT = Context(step=5, offset=2**32 - 2**20, rank=3, size=4)
 

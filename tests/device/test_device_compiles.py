@@ -10,7 +10,7 @@ from test_reductions import HALF
 
 import compress
 from allreduce.execute import device_reductions
-from compress.kernels_device import blocks, selection
+from compress.kernels_device import blocks, blocktopk, bounded, randomk, selection, thc
 
 #: Volta, Ampere, Hopper, Blackwell; CUDA 13 has dropped the first.
 ARCHITECTURES = (70, 80, 90, 100)
@@ -22,12 +22,18 @@ REDUCTIONS = [np.dtype(np.int8), F, *HALF, np.dtype(np.complex64)]
 #: Every codec, every type of values.
 CODECS = {
     "int8": F, "qsgd:block=8192": F, "int4": HALF[1], "fp8": HALF[0], "float16": F, "sign": HALF[1],
-    "natural": D, "eden:block=8192": F,
+    "natural": D, "eden:block=8192": F, "dynamic": F, "spikes": F,
 }  # fmt: skip
+THC = compress.get("thc")
 SOURCES = {
     **{f"reductions of {dtype}": device_reductions.source_of(dtype) for dtype in REDUCTIONS},
     "cast to float16": device_reductions.source_of_cast(HALF[0], F),
     **{f"{text} of {dtype}": blocks.source_of(compress.get(text), dtype) for text, dtype in CODECS.items()},
+    "blocktopk of float32": blocktopk.source_of(compress.get("blocktopk"), F),
+    "blocktopk:block=8192 of float64": blocktopk.source_of(compress.get("blocktopk:block=8192"), D),
+    **{f"bounded of {dtype}": bounded.source_of(dtype) for dtype in (F, D, HALF[0])},
+    **{f"randomk of {dtype}": randomk.source_of(compress.get("randomk"), dtype) for dtype in (F, HALF[0])},
+    **{f"thc of {dtype}": thc.source_of(THC, dtype, np.dtype(np.int8)) for dtype in (F, HALF[1])},
     **{f"selection of {dtype}": selection.source_of(dtype) for dtype in (F, HALF[0])},
 }
 
@@ -37,7 +43,7 @@ SOURCES = {
 def test_compiles(name):
     for architecture in ARCHITECTURES:
         for kernel in nvrtc.compiled(SOURCES[name], architecture):
-            print(f"sm_{architecture:<4} {name:24} {kernel}")
+            print(f"sm_{architecture:<4} {name:31} {kernel}")
             assert kernel.spilled == kernel.stack == 0
             assert kernel.shared <= 48 << 10, "more must be asked for"
 

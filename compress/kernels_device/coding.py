@@ -1,0 +1,33 @@
+"""What all codecs are on a device."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..context import Context
+
+__all__ = ["Coding", "Read"]
+
+#: Returns the bytes at (address, nbytes) of device memory, when all that was launched before has run.
+Read = Callable[[int, int], bytes]
+
+
+class Coding(NamedTuple):
+    """A codec for arrays of a dtype on a device; addresses are those of device memory.
+
+    Attributes
+    ----------
+    encode : function (out, a, count, at, scratch, read)
+        out = message of the values at a; its length in bytes. `at` is a `Context`; only where lengths vary does it
+        call `read`, and wait for the device.
+    decode : function (out, a, message, nbytes, count, scratch)
+        out = values of the message, added to those at a if that is not 0; out may be a.
+    scratch : function (count)
+        Bytes of scratch memory that both need, aligned to 8, for one call at a time.
+    alignment : int
+        Messages begin at multiples of so many bytes.
+    """
+
+    encode: Callable[[int, int, int, Context, int, Read], int]
+    decode: Callable[[int, int, int, int, int, int], None]
+    scratch: Callable[[int], int]
+    alignment: int
