@@ -6,6 +6,7 @@ import numpy as np
 from mpi4py import MPI
 
 from .buffers import as_array, check_pair
+from .checks import whole
 
 __all__ = ["arrays"]
 
@@ -20,9 +21,7 @@ def arrays(
     TypeError, ValueError
         Naming what was given and what is allowed.
     """
-    if not isinstance(root, int) or not 0 <= root < size:
-        raise ValueError(f"root must be a rank of the communicator, 0 to {size - 1}, not {root!r}")
-    return ARRAYS[collective](sendbuf, recvbuf, rank, size, root)
+    return ARRAYS[collective](sendbuf, recvbuf, rank, size, whole("root", root, 0, size))
 
 
 def _same(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:

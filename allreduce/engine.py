@@ -20,7 +20,7 @@ from .execute.elements import BFLOAT16, CODES
 from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
 from .execute.plan import Order
-from .execute.requests import PersistentRequest, Request, finish
+from .execute.requests import PersistentRequest, Request, break_off, finish
 from .execute.wire import kernels_of
 from .measured import Prices
 from .native import native
@@ -100,6 +100,12 @@ class Engine:
         operation.check(code)
         operation.watch(buffers)
         finish(operation)
+
+    def interrupted(self, state: int, error: BaseException) -> None:
+        """An exception, such as Ctrl-C, came between `loop.run` and `finish`."""
+        operation = self.channel.running(state)
+        if operation.busy:
+            break_off(operation, error)
 
     def empty_shared(self, shape: Any, dtype: Any) -> np.ndarray:
         """An array of this rank in memory that all ranks of the node map; collective."""
