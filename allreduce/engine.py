@@ -10,13 +10,13 @@ from mpi4py import MPI
 from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
-from .arguments import arrays
+from .arguments import arrays, room
 from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
 from .choice import choose
 from .costs import segmented
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
-from .execute.elements import BFLOAT16, CODES
+from .execute.elements import CODES
 from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
 from .execute.plan import Order
@@ -112,11 +112,7 @@ class Engine:
         if not self.channel.together or library() is None:
             raise ValueError("empty_shared needs all ranks of the communicator on one node")
         self.channel.check()
-        dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
-        shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-        if any(length < 0 for length in shape):
-            raise ValueError(f"shape must hold no negative length, not {shape}")
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        shape, dtype, nbytes = room(shape, dtype, self.channel.size)
         return np.frombuffer(self.channel.window.share(nbytes), np.uint8).view(dtype).reshape(shape)
 
     def request(self, collective: str, sendbuf: Any, recvbuf: Any, **wishes: Any) -> Request:
