@@ -1,13 +1,38 @@
 """The buffers of a call: from what was passed to two arrays and what to hand back."""
 
+from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from .buffers import as_array, check_pair
+from .checks import whole
+from .execute.elements import BFLOAT16
 
-__all__ = ["arrays"]
+__all__ = ["arrays", "room"]
+
+#: Bytes that a process can have.
+ADDRESSES = 1 << 47
+
+
+def room(shape: Any, dtype: Any, size: int) -> tuple[tuple[int, ...], np.dtype, int]:
+    """The shape and dtype of an array that each of the ranks has, and its bytes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming what was given and what is allowed.
+    """
+    dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
+    if dtype.hasobject:
+        raise TypeError(f"dtype must be of numbers, not {dtype}")
+    shape = tuple(whole("a length", n, 0) for n in (shape if isinstance(shape, Iterable) else (shape,)))
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes * size >= ADDRESSES:
+        raise ValueError(f"shape {shape} of {dtype} is {nbytes} bytes a rank, which no machine can address")
+    return shape, dtype, nbytes
 
 
 def arrays(
@@ -20,9 +45,7 @@ def arrays(
     TypeError, ValueError
         Naming what was given and what is allowed.
     """
-    if not isinstance(root, int) or not 0 <= root < size:
-        raise ValueError(f"root must be a rank of the communicator, 0 to {size - 1}, not {root!r}")
-    return ARRAYS[collective](sendbuf, recvbuf, rank, size, root)
+    return ARRAYS[collective](sendbuf, recvbuf, rank, size, whole("root", root, 0, size))
 
 
 def _same(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:

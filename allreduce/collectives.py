@@ -55,7 +55,8 @@ def allreduce(
         for on every further hop it would drop most of a partial sum; with feedback, by any. A method, such as
         "feedback(topk:ratio=0.01)", has a memory per tensor; named by text, it is kept with the communicator.
     key : str, optional
-        The name of the tensor, for a method: the same on all ranks and in all steps.
+        The name of the tensor, for a method: the same on all ranks and in all steps. Without a method it is not
+        looked at, so that a call need not change with its codec.
 
     Returns
     -------
@@ -76,12 +77,16 @@ def allreduce(
     except (KeyError, AttributeError, TypeError):
         state = 0
     if state and recvbuf is not None and not in_flight:
-        code = loop.run(state, id(sendbuf), id(recvbuf))
-        if code == DONE:
-            return recvbuf
-        if code != REFUSED:
-            engine_of(comm).resume(state, code, sendbuf, recvbuf)
-            return recvbuf
+        try:
+            code = loop.run(state, id(sendbuf), id(recvbuf))
+            if code == DONE:
+                return recvbuf
+            if code != REFUSED:
+                engine_of(comm).resume(state, code, sendbuf, recvbuf)
+                return recvbuf
+        except BaseException as error:
+            engine_of(comm).interrupted(state, error)
+            raise
     return _allreduce(sendbuf, recvbuf, op, comm, algorithm, accumulate, codec, key)
 
 

@@ -4,10 +4,12 @@ from typing import Any
 
 from mpi4py import MPI
 
+from .algorithms import parse
 from .buffers import OP_NAMES, Unsupported
 from .collectives import barrier
 from .engine import Engine
 from .execute import loop
+from .execute.channel import NODE
 from .execute.loop import DONE, REFUSED
 from .execute.once import once
 from .execute.requests import in_flight
@@ -31,6 +33,11 @@ class Communicator(MPI.Intracomm):
         Seconds after which a wait raises `CollectiveTimeout`, naming algorithm, step, peer and bytes.
     algorithm : str
         For the methods named as MPI's, which have no such argument.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An algorithm, with its parameters, that is not for so many ranks; a timeout that is none.
 
     Examples
     --------
@@ -57,6 +64,8 @@ class Communicator(MPI.Intracomm):
         algorithm: str = "auto",
         _together: bool = False,
     ) -> None:
+        if algorithm not in ("auto", "native", NODE):
+            parse(algorithm, self.size)
         self.__dict__["engine"] = Engine(self, timeout, _together)
         self.algorithm = algorithm
 
@@ -94,12 +103,16 @@ class Communicator(MPI.Intracomm):
         except (AttributeError, KeyError, TypeError):
             key, state = (), None
         if state and not in_flight:
-            code = loop.run(state, id(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf), id(recvbuf))
-            if code == DONE:
-                return
-            if code != REFUSED:
-                self.engine.resume(state, code, sendbuf, recvbuf)
-                return
+            try:
+                code = loop.run(state, id(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf), id(recvbuf))
+                if code == DONE:
+                    return
+                if code != REFUSED:
+                    self.engine.resume(state, code, sendbuf, recvbuf)
+                    return
+            except BaseException as error:
+                self.engine.interrupted(state, error)
+                raise
         try:
             self.engine.blocking("allreduce", sendbuf, recvbuf, key, op=op, algorithm=self.algorithm, codec=codec)
         except Unsupported:
@@ -153,8 +166,8 @@ class Communicator(MPI.Intracomm):
             return comm
         here = self.engine.channel
         intra = MPI.Intracomm(comm)  # type: ignore[arg-type]
-        ours = type(self)(intra, timeout=here.timeout, algorithm=self.algorithm, _together=here.together)
-        ours._owned = True
+        ours = type(self)(intra, timeout=here.timeout, _together=here.together)
+        ours._owned, ours.algorithm = True, self.algorithm  # whose parameters may not fit: then the first call says so
         return ours
 
     def Dup(self, info: MPI.Info | None = None) -> Any:

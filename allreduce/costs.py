@@ -16,6 +16,7 @@ from .algorithms import TABLE, parse, schedule
 from .algorithms.doubling import digits
 from .algorithms.hierarchical import neighbours
 from .algorithms.torus import squarest
+from .checks import amount
 from .schedules import Recv, Schedule, Send, Step
 
 __all__ = ["ALPHA", "BETA", "GAMMA", "Counted", "cost", "counted", "estimate", "segmented"]
@@ -86,12 +87,19 @@ def cost(
     alpha, beta, gamma : float
         Seconds per message, per byte on the wire, per byte added.
 
+    Raises
+    ------
+    ValueError, TypeError
+        As `schedule`, or a number that is negative, not finite or none.
+
     Examples
     --------
     >>> f"{cost('ring', 8, 2**20, alpha=1e-6, beta=1e-9, gamma=0) * 1e3:.2f} ms"
     '1.85 ms'
     """
     key, params = parse(name, size, collective, **params)
+    for what, value in {"nbytes": nbytes, "alpha": alpha, "beta": beta, "gamma": gamma}.items():
+        amount(what, value)
     ranks = range(1) if TABLE[key].symmetric and not params.get("orders") else range(size)
     c = counted(schedule(key, rank, size, collective, root, **params) for rank in ranks)
     return c.messages * alpha + float(c.sent) * nbytes * beta + float(c.added) * nbytes * gamma

@@ -10,17 +10,17 @@ from mpi4py import MPI
 from compress.method import Method
 
 from .algorithms import TABLE, parse, supporting
-from .arguments import arrays
+from .arguments import arrays, room
 from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
 from .choice import choose
 from .costs import segmented
 from .execute import loop
 from .execute.channel import NODE, Channel, Plan
-from .execute.elements import BFLOAT16, CODES
+from .execute.elements import CODES
 from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
 from .execute.plan import Order
-from .execute.requests import PersistentRequest, Request, finish
+from .execute.requests import PersistentRequest, Request, break_off, finish
 from .execute.wire import kernels_of
 from .measured import Prices
 from .native import native
@@ -101,16 +101,18 @@ class Engine:
         operation.watch(buffers)
         finish(operation)
 
+    def interrupted(self, state: int, error: BaseException) -> None:
+        """An exception, such as Ctrl-C, came between `loop.run` and `finish`."""
+        operation = self.channel.running(state)
+        if operation.busy:
+            break_off(operation, error)
+
     def empty_shared(self, shape: Any, dtype: Any) -> np.ndarray:
         """An array of this rank in memory that all ranks of the node map; collective."""
         if not self.channel.together or library() is None:
             raise ValueError("empty_shared needs all ranks of the communicator on one node")
         self.channel.check()
-        dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
-        shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-        if any(length < 0 for length in shape):
-            raise ValueError(f"shape must hold no negative length, not {shape}")
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        shape, dtype, nbytes = room(shape, dtype, self.channel.size)
         return np.frombuffer(self.channel.window.share(nbytes), np.uint8).view(dtype).reshape(shape)
 
     def request(self, collective: str, sendbuf: Any, recvbuf: Any, **wishes: Any) -> Request:

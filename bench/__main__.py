@@ -4,11 +4,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import compress
+
 from . import arguments
 
 
 def sweep(wishes: dict[str, Any]) -> int:
     """Time algorithms."""
+    load_mpi()
     from .plan import Sweep
     from .styles import HABITS
     from .sweep import run
@@ -18,6 +21,7 @@ def sweep(wishes: dict[str, Any]) -> int:
 
 def environment(wishes: dict[str, Any]) -> int:
     """Say where we are."""
+    load_mpi()
     from .environment import describe
 
     describe()
@@ -70,7 +74,12 @@ def codecs(wishes: dict[str, Any]) -> int:
 
     wishes["codecs"] = wishes["codecs"] or None
     nbytes, fast, wire, algorithm = (wishes.pop(name) for name in ("bytes", "speed", "wire", "algorithm"))
+    if algorithm != "auto" and not wire:
+        raise ValueError(f"--algorithm {algorithm} is for --wire; errors are shown for several")
+    for text in wishes["codecs"] or ():
+        compress.get(text)
     if wire:
+        load_mpi()
         from .codec_wire import over_links
 
         return over_links(wishes["codecs"], nbytes, algorithm)
@@ -102,6 +111,7 @@ def slurm(wishes: dict[str, Any]) -> int:
 
 def preflight(wishes: dict[str, Any]) -> int:
     """Refuse to measure on ranks that are not where they were meant."""
+    load_mpi()
     from .preflight import fly
 
     fly(**wishes)
@@ -123,6 +133,11 @@ def main(words: Sequence[str] | None = None) -> int:
         if rank() == 0:
             print(f"bench: {error}", file=sys.stderr)
         return 2
+
+
+def load_mpi() -> None:
+    """Load MPI, or say what to do where there is none."""
+    from allreduce import Communicator  # noqa: F401
 
 
 def rank() -> int:

@@ -3,11 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from . import slurm
 from .advice.options import add_options
+from .slurm import whole
 
 __all__ = ["arguments", "size"]
 
@@ -51,9 +53,19 @@ def size(text: str) -> int:
 def percent(text: str) -> float:
     """A part of one: 2%, 0.02."""
     try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a part such as 2%, not {text!r}") from None
+        part = -1
+    if not 0 <= part < inf:
+        raise argparse.ArgumentTypeError(f"expected a part such as 2%, not {text!r}")
+    return part
+
+
+def natural(text: str) -> int:
+    """A whole number; 0 is one."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, not {text!r}")
+    return int(text)
 
 
 def _sweep(commands: Any) -> None:
@@ -74,7 +86,8 @@ def _sweep(commands: Any) -> None:
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", nargs="+", help="of the elements, such as float32 bfloat16 int64 (default float32)")
     add("--op", nargs="+", help="sum, prod, min, max, avg, ... (default sum)")
-    add("--ranks", type=int, nargs="+", metavar="P", help="only the first P, one number after the other (default all)")
+    words = "only the first P, one number after the other (default all)"
+    add("--ranks", type=whole, nargs="+", metavar="P", help=words)
     add("--accumulate", metavar="DTYPE", help="make sums in a wider type")
     words = "measure each with what travels encoded, too: int8, topk:ratio=0.01, ...; wrong is what exceeds the bound"
     add("--codec", nargs="+", metavar="CODEC", help=words)
@@ -92,7 +105,7 @@ def _sweep(commands: Any) -> None:
     add("--batch", type=int, metavar="N", help="calls back to back, at most and up to 1 KB (default 200)")
     add("--precision", type=percent, metavar="P%", help="stop when all medians are known so well (default 2%%)")
     add("--seconds", type=float, help="measured per row at most, within 11 to 1000 repetitions (default 0.2)")
-    add("--seed", type=int, help="of the order of the measurements (default 0)")
+    add("--seed", type=natural, help="of the order of the measurements (default 0)")
     out = sweep.add_argument_group("results")
     out.add_argument("--json", metavar="FILE.jsonl", help="write every repetition; the file must not exist yet")
     out.add_argument("--resume", action=flag, help="measure what is not in that file yet")
@@ -124,10 +137,10 @@ def _codecs(commands: Any) -> None:
     codecs = commands.add_parser("codecs", help="what codecs lose in an all-reduce, how fast they are, what they gain")
     add, instead = codecs.add_argument, codecs.add_mutually_exclusive_group()
     add("codecs", nargs="*", metavar="CODEC", help="such as int4:block=32 thc:width=6 (default: one of each)")
-    add("--ranks", nargs="+", type=int, default=[2, 8, 64], metavar="P", help="simulated (default 2 8 64)")
-    add("--count", type=int, default=1 << 15, metavar="N", help="values of noise per rank (default 32768)")
+    add("--ranks", nargs="+", type=whole, default=[2, 8, 64], metavar="P", help="simulated (default 2 8 64)")
+    add("--count", type=whole, default=1 << 15, metavar="N", help="values of noise per rank (default 32768)")
     add("--data", nargs="*", type=Path, metavar="FILE.npy", help="gradients, a row per rank (default: tests/data)")
-    add("--seed", type=int, default=0, help="of the noise (default 0)")
+    add("--seed", type=natural, default=0, help="of the noise (default 0)")
     instead.add_argument("--speed", action="store_true", help="time encode, decode and decode + add on one core")
     instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
     add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
@@ -138,7 +151,7 @@ def _slurm(commands: Any) -> None:
     slurm.options(commands.add_parser("slurm", help="write a job script that sweeps over counts of nodes"))
     words = "under a launcher: whether ranks, cores and GPUs are as meant"
     add = commands.add_parser("preflight", help=words).add_argument
-    add("--nodes", type=int, required=True, metavar="N", help="that ranks must be on")
-    add("--ppn", type=int, required=True, metavar="N", help="ranks on each")
-    add("--cores", type=int, default=1, metavar="N", help="of a rank (default 1)")
-    add("--gpus", type=int, default=0, metavar="N", help="that every rank must see (default 0)")
+    add("--nodes", type=whole, required=True, metavar="N", help="that ranks must be on")
+    add("--ppn", type=whole, required=True, metavar="N", help="ranks on each")
+    add("--cores", type=whole, default=1, metavar="N", help="of a rank (default 1)")
+    add("--gpus", type=natural, default=0, metavar="N", help="that every rank must see (default 0)")

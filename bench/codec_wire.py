@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import compress
 from allreduce import Communicator, allreduce
+from allreduce.algorithms import parse
 from allreduce.choice import coding
 from allreduce.costs import estimate
 from allreduce.engine import Engine, engine_of
@@ -40,6 +41,8 @@ HEAD = f"{'codec':34}{'by':20}{'ms':>8}{'/32 bit':>9}{'/16 bit':>9}{'bytes':>7}{
 def over_links(texts: list[str] | None, nbytes: int, algorithm: str = "auto") -> int:
     """Print a table, of what an algorithm does with codecs; returns 1 if a result was wrong, else 0. Collective."""
     size, rank, faults = MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank, 0
+    if algorithm != "auto":
+        parse(algorithm, size)
     say: Callable[..., None] = partial(print, flush=True) if rank == 0 else lambda *words: None
     values = np.random.default_rng(0).standard_normal(1 << 16).astype(FLOAT32)
     case = real(values, FLOAT32, "sum", nbytes // 4, rank, size, 0)

@@ -13,6 +13,8 @@ import compress
 from compress.method import Method
 from compress.simulate import run, simulate
 
+from .stored import stored
+
 __all__ = ["DEFAULT", "Table", "inputs", "vnmse"]
 
 DEFAULT = [
@@ -75,16 +77,16 @@ class Table:
         rng = np.random.default_rng(self.seed)
         shape = max(self.ranks), self.count
         files = sorted(STORED.glob("*.npy")) if self.data is None else self.data
-        stored = {path.name: np.atleast_2d(np.load(path, allow_pickle=False)).astype(np.float32) for path in files}
-        return {**stored, **{name: getattr(rng, name)(size=shape).astype(np.float32) for name in NOISE}}
+        held = {path.name: np.atleast_2d(stored(path)).astype(np.float32) for path in files}
+        return {**held, **{name: getattr(rng, name)(size=shape).astype(np.float32) for name in NOISE}}
 
     def show(self) -> None:
         """Print a table per set of values."""
-        placements = [*SCHEDULES, "method"]
+        placements, sets = [*SCHEDULES, "method"], self.sets()
         print("# squared error of the sum over its squares (vNMSE), by schedule and number of ranks")
         print("# bits: per value, everything counted, of methods at the most ranks")
         print("# bound: if every value was off by all that the codec allows; once: one encoding")
-        for name, rows in self.sets().items():
+        for name, rows in sets.items():
             print(f"\n# {name}: {rows.shape[1]} values per rank")
             print(" " * 42 + "".join(f"{placement:^{8 * len(self.ranks) + 2}}" for placement in ["", *placements])[9:])
             ranks = "".join(f"{p:>8}" for p in self.ranks)

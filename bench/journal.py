@@ -14,7 +14,7 @@ from .relations import merge
 if TYPE_CHECKING:
     from mpi4py import MPI  # files are read where there is no MPI
 
-__all__ = ["Journal", "collect", "load", "opened"]
+__all__ = ["Journal", "collect", "load", "opened", "records"]
 
 
 class Journal:
@@ -56,7 +56,7 @@ def load(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[Row]]:
     rows: list[Row] = []
     for path in paths:
         found: dict[tuple[Any, ...], Row] = {}
-        for record in _records(path):
+        for record in records(path):
             if record["record"] != "row":
                 others.append(record)
                 continue
@@ -67,8 +67,12 @@ def load(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[Row]]:
     return others, rows
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    lines = path.read_text().split("\n")
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """Those of one file; ValueError as `load`."""
+    try:
+        lines = path.read_text().split("\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: no text") from None
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line) if line else None

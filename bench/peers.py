@@ -1,9 +1,10 @@
 """Shared memory beside several MPIs: one table from the sweeps that `scripts/peers` has run."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from .journal import records
 
 __all__ = ["table"]
 
@@ -17,10 +18,12 @@ def table(paths: Iterable[Path]) -> str:
     ratios: dict[tuple[tuple[str, str], int, bool], list[float]] = {}
     machines = set()
     for path in paths:
-        records = [json.loads(line) for line in path.read_text().splitlines()]
-        facts = next(r for r in records if r["record"] == "environment")
+        found = list(records(path))
+        facts = next((r for r in found if r["record"] == "environment"), None)
+        if facts is None:
+            raise ValueError(f"{path} does not say where it was measured; `bench sweep --json` does")
         machines.add(f"{facts['processor']}, {facts['cores']} cores, Linux {facts['kernel']}, {facts['ranks']} ranks")
-        rows = [r for r in records if r["record"] == "row"]
+        rows = [r for r in found if r["record"] == "row"]
         times = {(r["nbytes"], r["algorithm"]): r["median"] for r in rows}
         for row in rows:
             for base in ("native", "gloo", "copy"):

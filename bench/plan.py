@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import inf
+from pathlib import Path
 from typing import NamedTuple
 
 import ml_dtypes
@@ -14,6 +16,7 @@ from allreduce.buffers import as_codec, as_type
 from allreduce.execute.reductions import check
 
 from .records import BASELINES, COMPOSED
+from .stored import stored
 
 __all__ = ["OTHERS", "Group", "Sweep"]
 
@@ -107,8 +110,11 @@ class Sweep:
                 if op != "sum":
                     raise ValueError(f"--codec is for op sum, not {op!r}")
                 as_codec(text, dtype, op)
-        if self.seconds <= 0 or self.precision < 0 or self.batch < 1:
-            raise ValueError("expected seconds > 0, precision >= 0, batch >= 1")
+        if not (0 < self.seconds < inf and 0 <= self.precision < inf and self.batch >= 1):
+            given = f"{self.seconds}, {self.precision}, {self.batch}"
+            raise ValueError(f"expected seconds > 0, precision >= 0, batch >= 1, not {given}")
+        if self.resume and not self.json:
+            raise ValueError("--resume goes on with a file: name it by --json")
         groups = [Group(*each) for each in product(dtypes, self.op, self.lengths())]
         return list({(g.dtype, g.op, g.elements): g for g in groups}.values())
 
@@ -116,10 +122,7 @@ class Sweep:
         """The values of --data, shape (n,)."""
         if not self.data:
             return None
-        values = np.load(self.data, allow_pickle=False).reshape(-1)
-        if not values.size:
-            raise ValueError(f"{self.data} holds no values")
-        return values
+        return stored(Path(self.data)).reshape(-1)
 
     @property
     def cache(self) -> str:

@@ -86,6 +86,13 @@ def test_halves_cost_their_part(collective, added):
     assert cost("ring", 8, 1, 0, 0, 1, collective=collective) == added
 
 
+@pytest.mark.parametrize("what", ["nbytes", "alpha", "beta", "gamma"])
+@pytest.mark.parametrize("value, error", [(-1, ValueError), (float("nan"), ValueError), ("x", TypeError)])
+def test_prices_of_nonsense(what, value, error):
+    with pytest.raises(error, match=f"{what} must be a .*number.*, not {value!r}"):
+        cost("ring", 4, **{"nbytes": 8, what: value})
+
+
 def test_a_ring_of_100_000_ranks_has_a_price():
     assert cost("ring", 100_000, 10**9) == pytest.approx(estimate("ring", 100_000, 10**9))
 

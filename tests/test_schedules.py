@@ -405,6 +405,7 @@ def test_facts_in_the_table_are_checked(monkeypatch, function, facts, words):
         ("rign", 4, {}, "unknown algorithm 'rign'; have ring, two_way_ring, "),
         ("rign:grid=2x2", 4, {}, "unknown algorithm 'rign'; have ring, "),
         ("", 4, {}, "unknown algorithm ''"),
+        ("ring", 4, {"collective": ["reduce"]}, r"unknown collective \['reduce'\]"),
         ("ring", 4, {"collective": "scan"}, "unknown collective 'scan'; have allreduce, reduce_scatter, "),
         ("torus", 4, {"collective": "reduce_scatter"}, "torus cannot do reduce_scatter; ring, .*direct can"),
         ("ring", 4, {"collective": "bcast"}, "ring cannot do bcast; binomial_tree, "),
@@ -434,8 +435,23 @@ def test_errors_at_the_door(name, size, keywords, words):
 
 @pytest.mark.parametrize("rank, size, root", [(0, 4, 4), (0, 4, -1), (4, 4, 0), (-1, 4, 0), (0, 0, 0)])
 def test_ranks_and_roots_must_be_there(rank, size, root):
-    with pytest.raises(ValueError, match="0 <= rank, root < size"):
+    allowed = r"(rank|root|size) must be a whole number (from 0 to 3|of at least 1), not (0|-1|4)"
+    with pytest.raises(ValueError, match=allowed):
         schedule("binomial_tree", rank, size, root=root)
+
+
+@pytest.mark.parametrize("keywords", [{"rank": 0.5}, {"rank": "a"}, {"size": 3.0}, {"size": None}, {"root": 1.5}])
+def test_ranks_and_roots_are_whole_numbers(keywords):
+    what, value = next(iter(keywords.items()))
+    for name in ("binomial_tree", "ring"):
+        with pytest.raises(TypeError, match=f"{what} must be a whole number .*, not {value!r}"):
+            schedule(name, **{"rank": 0, "size": 3, **keywords})
+
+
+@pytest.mark.parametrize("name", ["auto", "native", "node", "node:segments=2"])
+def test_names_without_a_schedule(name):
+    with pytest.raises(ValueError, match=f"'{name}' has neither a schedule nor parameters; have ring"):
+        schedule(name, 0, 4)
 
 
 def test_a_name_is_a_string():

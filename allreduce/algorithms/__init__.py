@@ -5,6 +5,7 @@ from inspect import signature
 from math import prod
 from typing import Any, NamedTuple
 
+from ..checks import whole
 from ..schedules import Schedule, mirror, then, unfolded, within
 from .bine import bine
 from .circulant import circulant
@@ -95,7 +96,7 @@ COLLECTIVES = {
 
 def supporting(collective: str) -> list[str]:
     """The names of the algorithms that can do this collective."""
-    if collective not in COLLECTIVES:
+    if not isinstance(collective, str) or collective not in COLLECTIVES:
         raise ValueError(f"unknown collective {collective!r}; have {', '.join(COLLECTIVES)}")
     return [name for name, a in TABLE.items() if a.owner in COLLECTIVES[collective]]
 
@@ -114,12 +115,13 @@ def parse(name: str, size: int, collective: str = "allreduce", **params: Any) ->
     key = text.strip().lower().replace("-", "_")
     key = ALIASES.get(key, key)
     allowed = supporting(collective)
+    if key in ("auto", "native", "node"):
+        raise ValueError(f"{name!r} has neither a schedule nor parameters; have {', '.join(allowed)}")
     if key not in TABLE:
         raise ValueError(f"unknown algorithm {text!r}; have {', '.join(allowed)}; and auto, native, node")
     if key not in allowed:
         raise ValueError(f"{key} cannot do {collective}; {', '.join(allowed)} can")
-    if size < 1:
-        raise ValueError(f"expected at least one rank, not {size}")
+    size = whole("size", size, 1)
     for option in filter(None, options.split(",")):
         param, _, value = option.partition("=")
         params[param.strip()] = value.strip()
@@ -196,9 +198,8 @@ def halves(
 
     In between, a finished block is held by those ranks that do not receive it in the copy half.
     """
-    if size < 1 or not 0 <= rank < size or not 0 <= root < size:
-        raise ValueError(f"expected 0 <= rank, root < size, not rank {rank}, root {root}, size {size}")
     key, params = parse(name, size, collective, **params)
+    rank, root = whole("rank", rank, 0, size), whole("root", root, 0, size)
     algorithm = TABLE[key]
     if algorithm.owner != "root":  # turning the ranks would change who owns what, and the order of adds
         root = 0

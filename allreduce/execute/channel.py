@@ -12,7 +12,7 @@ from .mpi_abi import library
 from .once import once
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
-from .requests import finish
+from .requests import breaking_off, finish
 from .shared import SMALL, lower_shared
 from .table import FAR, NEAR, TRIAL
 from .window import Window, one_node
@@ -154,14 +154,15 @@ class Channel:
         data, result = np.zeros((2, PROBE.count), PROBE.dtype)
         operation = self.probe
         best = dict.fromkeys((NEAR, TRIAL), float("inf"))
-        for turn in range(TURNS):
-            mode = self.counters[4] = (NEAR, TRIAL)[turn % 2]
-            begin = time.perf_counter()
-            for _ in range(CALLS):
-                if loop.run(operation.address, id(data), id(result)) == loop.AGAIN:
-                    operation.watch((data, result))
-                    finish(operation)
-            best[mode] = min(best[mode], time.perf_counter() - begin)
+        with breaking_off(operation):
+            for turn in range(TURNS):
+                mode = self.counters[4] = (NEAR, TRIAL)[turn % 2]
+                begin = time.perf_counter()
+                for _ in range(CALLS):
+                    if loop.run(operation.address, id(data), id(result)) == loop.AGAIN:
+                        operation.watch((data, result))
+                        finish(operation)
+                best[mode] = min(best[mode], time.perf_counter() - begin)
         self.counters[4] = FAR if best[TRIAL] < BETWEEN * best[NEAR] else NEAR
         self.bcast(self.counters[4:])
 

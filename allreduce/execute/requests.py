@@ -10,7 +10,7 @@ import numpy as np
 from .loop import DONE
 from .operation import Operation
 
-__all__ = ["PersistentRequest", "Request", "finish", "in_flight", "waitall"]
+__all__ = ["PersistentRequest", "Request", "break_off", "breaking_off", "finish", "in_flight", "waitall"]
 
 
 class Request:
@@ -80,10 +80,15 @@ def breaking_off(operation: Operation) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        channel = operation.plan.channel
-        channel.fail(f"an earlier collective was broken off by {type(error).__name__}")
-        in_flight[:] = [request for request in in_flight if request.operation.plan.channel is not channel]
+        break_off(operation, error)
         raise
+
+
+def break_off(operation: Operation, error: BaseException) -> None:
+    """Let nothing follow on its channel."""
+    channel = operation.plan.channel
+    channel.fail(f"an earlier collective was broken off by {type(error).__name__}")
+    in_flight[:] = [request for request in in_flight if request.operation.plan.channel is not channel]
 
 
 def finish(operation: Operation, request: Request | None = None) -> None:
@@ -109,6 +114,9 @@ def finish(operation: Operation, request: Request | None = None) -> None:
 def waitall(requests: Iterable[Any]) -> list[Any]:
     """Wait for requests, ours or MPI's, in any order; returns their results, None for MPI's."""
     requests = list(requests)
+    for request in requests:
+        if not hasattr(request, "Wait"):
+            raise TypeError(f"expected requests, of ours or MPI's, not {request!r}")
     for request in requests:
         request.Wait()
     return [getattr(request, "result", None) for request in requests]

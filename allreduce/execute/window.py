@@ -8,6 +8,7 @@ they end.
 import mmap
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -66,15 +67,26 @@ class Window:
         return [aligned(window.Shared_query(rank)[0].address) for rank in range(self.comm.size)]
 
     def share(self, nbytes: int) -> Any:
-        """So many bytes of this rank that all ranks can read and write, as a buffer. Collective."""
+        """So many bytes of this rank that all ranks can read and write, as a buffer. Collective.
+
+        Raises
+        ------
+        ValueError
+            On all ranks: they ask for different lengths.
+        """
         number = int(self.shared[0])
         if number == MOST_SHARED:
             raise RuntimeError(f"this communicator already has {MOST_SHARED} shared arrays; use them again")
+        asked = np.array([nbytes])
+        self.bcast(asked)
+        if not self.all_true(asked[0] == nbytes):
+            raise ValueError(f"ranks ask for shared arrays of different lengths, this one for {nbytes} bytes")
         starts = self.allocate(nbytes)
         width = 2 + self.comm.size
         self.shared[1 + number * width :][:width] = [starts[self.comm.rank], nbytes, *starts]
         self.shared[0] += 1
         if self.windows:
+            self.windows.pop()  # never freed: that would be collective, and the array may live on after `free`
             return MPI.memory.fromaddress(starts[self.comm.rank], nbytes)
         memory = self.maps[-1]
         first = starts[self.comm.rank] - starts[0]
@@ -83,32 +95,53 @@ class Window:
     def anonymous(self, nbytes: int) -> mmap.mmap | None:
         """Memory without a name in any file system, so that nothing is left behind however the ranks end.
 
-        Rank 0 makes it and the others open it through /proc; None, on all ranks, where one cannot.
+        Rank 0 makes it and the others open it through /proc; None, on all ranks, where one cannot. In containers
+        numbers of processes may be those of others, so what is opened must be what was made.
         """
-        file = -1
-        if self.comm.rank == 0 and hasattr(os, "memfd_create"):
-            file = os.memfd_create("allreduce")
-            os.ftruncate(file, nbytes)
-        where = np.array([os.getpid(), file])
+        file, memory = -1, None
+        if self.comm.rank == 0:
+            file = nameless(nbytes)
+        where = np.array([os.getpid(), file, *identity(file)])
         self.bcast(where)
-        maker, number = where.tolist()
-        try:
+        maker, number, *made = where.tolist()
+        with suppress(OSError, ValueError):
             if self.comm.rank:
                 file = os.open(f"/proc/{maker}/fd/{number}", os.O_RDWR)
-            memory = mmap.mmap(file, nbytes)
-        except (OSError, ValueError):
-            memory = None
+            if identity(file) == made:
+                memory = mmap.mmap(file, nbytes)
         everyone = self.all_true(memory is not None)
         if file >= 0:
             os.close(file)
         return memory if everyone else None
 
     def free(self) -> None:
-        """Give the memory back; what arrays still use lives until they do. Collective."""
+        """Give the memory back, but for what arrays still use. Collective."""
         for window in self.windows:
             window.Free()
         self.windows.clear()
         self.maps.clear()
+
+
+def nameless(nbytes: int) -> int:
+    """A file of so many bytes that no file system knows, or -1 where there is none to be had."""
+    try:
+        file = os.memfd_create("allreduce")
+    except (AttributeError, OSError):
+        return -1
+    try:
+        os.ftruncate(file, nbytes)
+    except OSError:
+        os.close(file)
+        return -1
+    return file
+
+
+def identity(file: int) -> list[int]:
+    """What no other file of this machine has."""
+    if file < 0:
+        return [0, 0]
+    found = os.fstat(file)
+    return [found.st_dev, found.st_ino]
 
 
 def one_node(comm: MPI.Intracomm) -> bool:

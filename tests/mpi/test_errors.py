@@ -197,7 +197,7 @@ def test_refused_by_the_other_collectives(comm):
         (lambda: allreduce.allgather(share, algorithm="star", comm=comm), ValueError, "star"),
         (lambda: allreduce.reduce(share, root=SIZE, comm=comm), ValueError, "root", SIZE),
         (lambda: allreduce.reduce(share, root=-1, comm=comm), ValueError, "root", -1),
-        (lambda: allreduce.reduce(share, root="0", comm=comm), ValueError, "root"),
+        (lambda: allreduce.reduce(share, root="0", comm=comm), TypeError, "root", "'0'"),
         (lambda: allreduce.reduce(share, np.empty(3), root=RANK, comm=comm), ValueError, 3),
         (lambda: allreduce.reduce(share, algorithm="ring", comm=comm), ValueError, "ring", "star"),
         (lambda: allreduce.bcast(share, SIZE, comm=comm), ValueError, "root", SIZE),
@@ -246,6 +246,13 @@ def test_parameters_that_lead_nowhere(name):
         parse(name, 4)
 
 
+def test_what_is_no_request(comm):
+    request = comm.Iallreduce(X, Y.copy())
+    with pytest.raises(TypeError, match="not None"):
+        allreduce.waitall([request, None])
+    request.Wait()
+
+
 def test_what_is_no_communicator():
     for comm in (3, "world", MPI.COMM_NULL, object()):
         with pytest.raises(TypeError, match="intracommunicator"):
@@ -260,8 +267,18 @@ def test_what_is_no_communicator():
 
 
 def test_an_unknown_algorithm_of_a_communicator_is_found_early():
-    with pytest.raises(ValueError, match="rign"), allreduce.Communicator(algorithm="rign") as comm:
-        comm.Allreduce(np.ones(2), np.empty(2))
+    for name, said in (("rign", "have ring"), (f"torus:grid=2x{SIZE}", "grid"), ("node:segments=2", "parameters")):
+        with pytest.raises(ValueError, match=said):
+            allreduce.Communicator(algorithm=name)
+    with pytest.raises(TypeError, match="not 3"):
+        allreduce.Communicator(algorithm=3)
+    with allreduce.Communicator(algorithm=f"torus:grid=1x{SIZE}") as comm:  # what MPI has split is not lost
+        comm.Split(RANK).close()
+
+
+def test_a_root_of_any_whole_type(comm):
+    root = np.int64(SIZE - 1)
+    assert (allreduce.bcast(np.full(3, RANK), root, comm=comm) == root).all()
 
 
 def test_an_operation_that_raises_does_so_where_it_is_called(comm):

