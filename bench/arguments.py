@@ -69,7 +69,7 @@ def _sweep(commands: Any) -> None:
     add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
     names = (
         "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), guidelines (MPI's own in two parts), "
-        "or names such as ring torus:grid=2x4"
+        "natives (each of MPI's own algorithms, where one can choose), or names such as ring torus:grid=2x4 native:ring"
     )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", nargs="+", help="of the elements, such as float32 bfloat16 int64 (default float32)")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .looks import FAINT, legend, length, plain, seconds
-from .records import BASELINES, Row
+from .records import Row, ours
 from .statistics import Summary, paired
 
 __all__ = ["bandwidth", "by_algorithm", "predicted", "speedup", "time"]
@@ -33,8 +33,8 @@ def bandwidth(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> N
 def speedup(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
     """Time of MPI's own over ours, of the repetitions of one round; above 1 we are faster."""
     native = {row.nbytes: row for row in rows if row.algorithm == "native"}
-    ours = [row for row in rows if row.algorithm not in BASELINES and row.nbytes in native]
-    _lines(axes, ours, looks, lambda row: paired(native[row.nbytes].samples, row.samples))
+    compared = [row for row in rows if ours(row.algorithm) and row.nbytes in native]
+    _lines(axes, compared, looks, lambda row: paired(native[row.nbytes].samples, row.samples))
     axes.axhline(1, color="black", linestyle="--", linewidth=1)
     axes.set(yscale="log", ylabel="speed-up against MPI's own (×)")
     plain(axes)

@@ -1,49 +1,79 @@
-"""What the cost model predicts, with constants of this machine."""
+"""What the cost model predicts, with a price for messages inside nodes and another for those between them."""
 
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
-import allreduce
-from allreduce.algorithms import parse
-from allreduce.costs import estimate, segmented
+from allreduce.algorithms import parse, schedule
+from allreduce.choice import Nodes
+from allreduce.costs import segmented
+from allreduce.schedules import Recv, Send, Step
 
-from .cells import case_pair
-from .rounds import Limits, Rounds, Stop
-from .starts import Barrier
-from .statistics import fit
-from .timing import Cell, measure
+__all__ = ["Constants", "bill", "predict", "tally"]
 
-__all__ = ["Constants", "constants_of", "predict"]
-
-#: Alpha, beta and gamma: seconds per message, per byte, per byte added.
-Constants = tuple[float, float, float]
-#: What they are fitted to: short and long messages, many and few bytes added.
-PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
-LIMITS = Limits(seconds=0.02, precision=0.0)
+#: So many ranks, or those of one node, speak for all.
+MANY = 32
 
 
-def constants_of(comm: MPI.Intracomm, rng: np.random.Generator, stop: Stop) -> Constants:
-    """The model fitted to a few of our own all-reduces; collective, of use on rank 0."""
-    features, times = [], []
-    for name, nbytes in PROBES if comm.size > 1 else []:
-        cases = case_pair("sum", np.dtype(np.float32), nbytes // 4, None, comm)
-        result, most = np.empty_like(cases[0].send), 200 if nbytes == 8 else 1
-        arguments = [(cases[0].send, result)] * most, [(cases[1].send, result)] * most
-        call = partial(allreduce.allreduce, algorithm=name, comm=comm)
-        cell = Cell(call, cases, arguments, [result] * most, prepare=lambda variant: None)
-        rounds = Rounds(comm, 1, "max", LIMITS, stop, watch=lambda rounds: None)
-        measure([cell], most, comm, Barrier(comm), rounds, rng)
-        features.append([estimate(name, comm.size, nbytes, *unit) for unit in np.eye(3)])
-        times.append(float(np.median(rounds.times)) if comm.rank == 0 else 1.0)
-    if not times:
-        return 0.0, 0.0, 0.0
-    alpha, beta, gamma = fit(np.array(features), np.array(times)).tolist()
-    return alpha, beta, gamma
+class Constants(NamedTuple):
+    """Prices in seconds. Ranks of a node share its link: bytes between nodes are those of all of them."""
+
+    message: float = 0.0  # inside a node
+    byte: float = 0.0
+    message_between: float = 0.0  # of one rank to another node
+    byte_between: float = 0.0  # from or to one node
+    added: float = 0.0  # a byte
+
+    def __str__(self) -> str:
+        message, byte, far, wire, added = (1e6 * self.message, *(1e9 * x for x in self[1:]))
+        between = f", between nodes {far / 1e3:.2f} us, {wire:.3f} ns a byte" if far or wire else ""
+        return f"{message:.2f} us a message, {byte:.3f} ns a byte{between}; {added:.3f} ns a byte added"
 
 
-def predict(name: str, size: int, nbytes: int, constants: Constants) -> float:
+def predict(name: str, nodes: Nodes, nbytes: int, constants: Constants) -> float:
     """Seconds by the model, for the parameters that the engine takes."""
+    size = sum(map(len, nodes))
     key, params = parse(name, size)
-    return estimate(key, size, nbytes, *constants, **segmented(key, size, nbytes, params))
+    if key.startswith("hierarchical") and "nodes" not in params and len(nodes) > 1:
+        params["nodes"] = nodes
+    params = segmented(key, size, nbytes, params)
+    return float(bill(counts(key, nodes, tuple(params.items())), nbytes) @ np.array(constants))
+
+
+def bill(counted: np.ndarray, nbytes: int) -> np.ndarray:
+    """How often each of the constants is to be paid for a vector, or a message, of so many bytes."""
+    return counted * np.array([1, nbytes, 1, nbytes, nbytes])
+
+
+@cache
+def counts(key: str, nodes: Nodes, params: tuple[tuple[str, Any], ...]) -> np.ndarray:
+    """What `tally` gives for all steps together, in parts of the vector in place of blocks."""
+    size = sum(map(len, nodes))
+    speaking = [node for i, node in enumerate(nodes) if not i or sum(map(len, nodes[: i + 1])) <= MANY]
+    plans = {rank: schedule(key, rank, size, **dict(params)) for node in speaking for rank in node}
+    steps = (dict(zip(plans, each, strict=True)) for each in zip(*(p.steps for p in plans.values()), strict=True))
+    blocks = next(iter(plans.values())).blocks
+    return sum((tally(step, speaking) for step in steps), np.zeros(5)) / [1, blocks, 1, blocks, blocks]
+
+
+def tally(step: Mapping[int, Step], nodes: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """Of one step, the most of any rank: messages and blocks inside its node, messages to others, blocks of its node
+    to others, and blocks added. Of what is sent and what is received the more counts."""
+    most = np.zeros(5)
+    for node in nodes:
+        leaving = np.zeros(2)
+        for rank in node:
+            moved = np.array([_moved([m for m in step[rank] if isinstance(m, kind)], node) for kind in (Send, Recv)])
+            leaving += moved[:, 3]
+            added = sum(len(m.blocks) for m in step[rank] if isinstance(m, Recv) and m.add)
+            most = np.maximum(most, [*moved.max(0)[:3], leaving.max(), added])
+    return most
+
+
+def _moved(messages: list[Send | Recv], node: tuple[int, ...]) -> list[int]:
+    """Peers and blocks inside a node, and on others; messages to one peer in one step travel as one."""
+    inside = [m for m in messages if m.peer in node]
+    others = [m for m in messages if m.peer not in node]
+    return [n for each in (inside, others) for n in (len({m.peer for m in each}), sum(len(m.blocks) for m in each))]

@@ -9,7 +9,7 @@ from test_driver import row, written
 
 from bench.__main__ import main
 from bench.looks import emphasized, length
-from bench.pictures import accuracy
+from bench.relations import foretold
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -90,4 +90,5 @@ def test_what_is_emphasized_and_how_sizes_are_said():
 
 
 def test_predictions_are_judged_from_64_kib_up():
-    assert accuracy([each for each in rows() if each.predicted]).startswith("Within 25 % (the grey band) are 50%")
+    assert foretold(rows()) == "predicted within 25%: 2 of 4 cells from 64 KiB up"
+    assert foretold([row(65536)]) == ""

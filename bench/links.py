@@ -1,0 +1,77 @@
+"""What messages cost here, from point to point: the prices of the cost model."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+from allreduce.choice import Nodes
+from allreduce.schedules import Recv, Send
+
+from .model import Constants, bill, tally
+from .statistics import fit
+
+__all__ = ["constants_of"]
+
+#: Bytes of messages, and how many are sent one after the other in a repetition, as in the steps of a schedule.
+PROBES = ((8, 50), (1 << 13, 10), (1 << 16, 4), (1 << 19, 1))
+#: Of one probe, the first for nothing.
+REPETITIONS = 12
+#: Values that are added up.
+ADDED = 1 << 16
+
+#: To whom each rank sends.
+Shift = dict[int, int]
+
+
+def constants_of(comm: MPI.Intracomm, nodes: Nodes) -> Constants:
+    """Fitted to messages that all ranks send at once, and to sums that all make at once; collective."""
+    if comm.size == 1:
+        return Constants()
+    counts, times = [], []
+    for to in shifts(nodes):
+        source = {peer: rank for rank, peer in to.items()}
+        step = {rank: (Send(to[rank], range(1)), Recv(source[rank], range(1), add=False)) for rank in to}
+        for nbytes, many in PROBES:
+            counts.append(bill(tally(step, nodes), nbytes))
+            times.append(exchange(comm, to[comm.rank], source[comm.rank], nbytes, many))
+    values = np.ones(ADDED, np.float32)
+    counts.append(np.array([0, 0, 0, 0, values.nbytes]))
+    times.append(slowest(comm, partial(np.add, values, 1, out=values), 10))
+    return Constants(*fit(np.array(counts), np.array(times)).tolist())
+
+
+def shifts(nodes: Nodes) -> list[Shift]:
+    """Around every node, and around the nodes from place to place; the latter only where there are several."""
+    inside = {rank: peer for node in nodes for rank, peer in around(node).items()}
+    places = [node[j] for j in range(max(map(len, nodes))) for node in nodes if j < len(node)]
+    found = [inside] if max(map(len, nodes)) > 1 else []
+    return found + ([around(tuple(places))] if len(nodes) > 1 else [])
+
+
+def around(ranks: tuple[int, ...]) -> Shift:
+    """From each to the next, and from the last to the first."""
+    return dict(zip(ranks, ranks[1:] + ranks[:1], strict=True))
+
+
+def exchange(comm: MPI.Intracomm, to: int, source: int, nbytes: int, many: int) -> float:
+    """Seconds in which a message is sent and one received; what Python takes is left out."""
+    data, room = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
+    full = slowest(comm, partial(comm.Sendrecv, data, to, 0, room, source), many)
+    idle = slowest(comm, partial(comm.Sendrecv, data, MPI.PROC_NULL, 0, room, MPI.PROC_NULL), many)
+    return max(full - idle, 0.1 * full)
+
+
+def slowest(comm: MPI.Intracomm, call: Callable[[], object], many: int) -> float:
+    """Seconds of a call: the median over repetitions of that of the slowest rank; collective."""
+    seconds = np.empty(REPETITIONS)
+    for repetition in range(REPETITIONS):
+        comm.Barrier()
+        begin = time.perf_counter()
+        for _ in range(many):
+            call()
+        seconds[repetition] = (time.perf_counter() - begin) / many
+    comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
+    return float(np.median(seconds[1:]))
