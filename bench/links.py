@@ -10,15 +10,14 @@ from mpi4py import MPI
 from allreduce.choice import Nodes
 from allreduce.schedules import Recv, Send
 
-from .model import Constants, bill, tally
-from .statistics import fit
+from .model import Price, Prices, tally
 
-__all__ = ["constants_of"]
+__all__ = ["prices_of"]
 
 #: Bytes of messages, and how many are sent one after the other in a repetition, as in the steps of a schedule.
-PROBES = ((8, 50), (1 << 13, 10), (1 << 16, 4), (1 << 19, 1))
+PROBES = ((8, 50), (1 << 13, 16), (1 << 16, 8), (1 << 19, 4))
 #: Of one probe, the first for nothing.
-REPETITIONS = 12
+REPETITIONS = 8
 #: Values that are added up.
 ADDED = 1 << 16
 
@@ -26,29 +25,27 @@ ADDED = 1 << 16
 Shift = dict[int, int]
 
 
-def constants_of(comm: MPI.Intracomm, nodes: Nodes) -> Constants:
-    """Fitted to messages that all ranks send at once, and to sums that all make at once; collective."""
-    if comm.size == 1:
-        return Constants()
-    counts, times = [], []
-    for to in shifts(nodes):
+def prices_of(comm: MPI.Intracomm, nodes: Nodes) -> Prices:
+    """Of messages that all ranks send at once, and of sums that all make at once; collective."""
+    found = {"inside": Price(), "between": Price()}
+    for where, to in shifts(nodes).items():
         source = {peer: rank for rank, peer in to.items()}
         step = {rank: (Send(to[rank], range(1)), Recv(source[rank], range(1), add=False)) for rank in to}
-        for nbytes, many in PROBES:
-            counts.append(bill(tally(step, nodes), nbytes))
-            times.append(exchange(comm, to[comm.rank], source[comm.rank], nbytes, many))
+        sharing = tally(step, nodes)[{"inside": 1, "between": 3}[where]]
+        seconds = [exchange(comm, to[comm.rank], source[comm.rank], nbytes, many) for nbytes, many in PROBES]
+        lengths = tuple(float(sharing * nbytes) for nbytes, _ in PROBES)
+        least = np.minimum.accumulate(seconds[::-1])[::-1]  # what takes longer than something longer was disturbed
+        found[where] = Price(lengths, tuple(least.tolist()))
     values = np.ones(ADDED, np.float32)
-    counts.append(np.array([0, 0, 0, 0, values.nbytes]))
-    times.append(slowest(comm, partial(np.add, values, 1, out=values), 10))
-    return Constants(*fit(np.array(counts), np.array(times)).tolist())
+    return Prices(**found, added=slowest(comm, partial(np.add, values, 1, out=values), 10) / values.nbytes)
 
 
-def shifts(nodes: Nodes) -> list[Shift]:
-    """Around every node, and around the nodes from place to place; the latter only where there are several."""
+def shifts(nodes: Nodes) -> dict[str, Shift]:
+    """Around every node, and around the nodes from place to place; each only where there are several."""
     inside = {rank: peer for node in nodes for rank, peer in around(node).items()}
     places = [node[j] for j in range(max(map(len, nodes))) for node in nodes if j < len(node)]
-    found = [inside] if max(map(len, nodes)) > 1 else []
-    return found + ([around(tuple(places))] if len(nodes) > 1 else [])
+    found = {"inside": inside} if max(map(len, nodes)) > 1 else {}
+    return found | ({"between": around(tuple(places))} if len(nodes) > 1 else {})
 
 
 def around(ranks: tuple[int, ...]) -> Shift:

@@ -11,51 +11,65 @@ from allreduce.choice import Nodes
 from allreduce.costs import segmented
 from allreduce.schedules import Recv, Send, Step
 
-__all__ = ["Constants", "bill", "predict", "tally"]
+__all__ = ["Price", "Prices", "predict", "tally"]
 
 #: So many ranks, or those of one node, speak for all.
 MANY = 32
 
 
-class Constants(NamedTuple):
-    """Prices in seconds. Ranks of a node share its link: bytes between nodes are those of all of them."""
+class Price(NamedTuple):
+    """What messages of one step cost: seconds at some numbers of bytes, between which lie straight lines.
 
-    message: float = 0.0  # inside a node
-    byte: float = 0.0
-    message_between: float = 0.0  # of one rank to another node
-    byte_between: float = 0.0  # from or to one node
-    added: float = 0.0  # a byte
+    Lines, for MPI sends short messages and long ones in different ways.
+    """
+
+    nbytes: tuple[float, ...] = (0.0, 1.0)
+    seconds: tuple[float, ...] = (0.0, 0.0)
+
+    def of(self, messages: np.ndarray, nbytes: np.ndarray) -> np.ndarray:
+        """Seconds of steps; more messages than one take their time, too. Arrays of shape (steps,)."""
+        rate = (self.seconds[-1] - self.seconds[-2]) / (self.nbytes[-1] - self.nbytes[-2])
+        one = np.interp(nbytes, *self) + np.maximum(nbytes - self.nbytes[-1], 0) * rate
+        return np.where(messages > 0, one + (messages - 1) * self.seconds[0], 0)
 
     def __str__(self) -> str:
-        message, byte, far, wire, added = (1e6 * self.message, *(1e9 * x for x in self[1:]))
-        between = f", between nodes {far / 1e3:.2f} us, {wire:.3f} ns a byte" if far or wire else ""
-        return f"{message:.2f} us a message, {byte:.3f} ns a byte{between}; {added:.3f} ns a byte added"
+        return ", ".join(f"{n:.0f} B {s * 1e6:.1f} us" for n, s in zip(*self, strict=True))
 
 
-def predict(name: str, nodes: Nodes, nbytes: int, constants: Constants) -> float:
+class Prices(NamedTuple):
+    """Of messages of a rank inside its node, of those of all ranks of a node to others, and of a byte added."""
+
+    inside: Price = Price()
+    between: Price = Price()
+    added: float = 0.0
+
+    def __str__(self) -> str:
+        between = f"; between nodes {self.between}" if any(self.between.seconds) else ""
+        return f"inside a node {self.inside}{between}; {self.added * 1e9:.3f} ns a byte added"
+
+
+def predict(name: str, nodes: Nodes, nbytes: int, prices: Prices) -> float:
     """Seconds by the model, for the parameters that the engine takes."""
     size = sum(map(len, nodes))
     key, params = parse(name, size)
     if key.startswith("hierarchical") and "nodes" not in params and len(nodes) > 1:
         params["nodes"] = nodes
     params = segmented(key, size, nbytes, params)
-    return float(bill(counts(key, nodes, tuple(params.items())), nbytes) @ np.array(constants))
-
-
-def bill(counted: np.ndarray, nbytes: int) -> np.ndarray:
-    """How often each of the constants is to be paid for a vector, or a message, of so many bytes."""
-    return counted * np.array([1, nbytes, 1, nbytes, nbytes])
+    steps = counts(key, nodes, tuple(params.items())) * [1, nbytes, 1, nbytes, nbytes]
+    near, here, far, there, added = steps.T
+    return float(np.sum(prices.inside.of(near, here) + prices.between.of(far, there) + prices.added * added))
 
 
 @cache
 def counts(key: str, nodes: Nodes, params: tuple[tuple[str, Any], ...]) -> np.ndarray:
-    """What `tally` gives for all steps together, in parts of the vector in place of blocks."""
+    """What `tally` gives for each step, shape (steps, 5), in parts of the vector in place of blocks."""
     size = sum(map(len, nodes))
     speaking = [node for i, node in enumerate(nodes) if not i or sum(map(len, nodes[: i + 1])) <= MANY]
     plans = {rank: schedule(key, rank, size, **dict(params)) for node in speaking for rank in node}
     steps = (dict(zip(plans, each, strict=True)) for each in zip(*(p.steps for p in plans.values()), strict=True))
     blocks = next(iter(plans.values())).blocks
-    return sum((tally(step, speaking) for step in steps), np.zeros(5)) / [1, blocks, 1, blocks, blocks]
+    tallies = np.array([tally(step, speaking) for step in steps]).reshape(-1, 5)
+    return tallies / [1, blocks, 1, blocks, blocks]
 
 
 def tally(step: Mapping[int, Step], nodes: Sequence[tuple[int, ...]]) -> np.ndarray:

@@ -14,8 +14,8 @@ from .console import Console
 from .environment import environment
 from .inputs import Case
 from .journal import Journal
-from .links import constants_of
-from .model import Constants, predict
+from .links import prices_of
+from .model import Prices, predict
 from .plan import OTHERS, Group, Sweep
 from .records import Row, family, key
 from .relations import ratios
@@ -36,18 +36,18 @@ class Team:
         self.maker = Maker(sweep, comm, np.zeros(flush, np.uint8))
         self.start = STARTS[sweep.start](comm)
         self.limits = Limits(sweep.seconds, sweep.precision)
-        self.constants = Constants()
+        self.prices = Prices()
 
     def keys(self, group: Group) -> list[tuple[Any, ...]]:
         """What its cells are."""
         return [key(self.row(group, label)) for label in self.maker.labels(group)]
 
     def fit(self, console: Console, journal: Journal | None) -> None:
-        """Find the constants of the model; collective."""
-        self.constants = constants_of(self.comm, self.nodes)
-        console.say(f"# model of {self.comm.size} ranks: {self.constants}")
+        """Find the prices of the model; collective."""
+        self.prices = prices_of(self.comm, self.nodes)
+        console.say(f"# model of {self.comm.size} ranks: {self.prices}")
         if journal:
-            journal.write([{"record": "constants", "ranks": self.comm.size, **self.constants._asdict()}])
+            journal.write([{"record": "prices", "ranks": self.comm.size, **self.prices._asdict()}])
 
     def row(self, group: Group, label: Label) -> Row:
         """Of a cell that is not measured yet."""
@@ -61,7 +61,7 @@ class Team:
             codec=label.codec, place=label.place, call=label.call, buffers=sweep.buffers,
             cache="rewritten" if label.place == "in" and sweep.cache == "warm" else sweep.cache,
             start=sweep.start, across=sweep.across, batch=1, marks=facts["marks"],
-            predicted=predict(label.algorithm, self.nodes, nbytes, self.constants) if modelled else None,
+            predicted=predict(label.algorithm, self.nodes, nbytes, self.prices) if modelled else None,
             wire=codec.nbytes(group.elements) if codec else nbytes, error=None, wrong=0, complete=False,
         )  # fmt: skip
 

@@ -14,8 +14,7 @@ import allreduce
 from bench.__main__ import main
 from bench.clock import Clock
 from bench.journal import load
-from bench.knobs import Knob, algorithms
-from bench.model import Constants
+from bench.model import Prices
 from bench.records import key
 from bench.requests import can_persist
 
@@ -99,7 +98,7 @@ def test_a_wrong_result_on_one_rank_is_counted(monkeypatch):
 @pytest.fixture
 def no_model(monkeypatch):
     """Spares the time to fit it."""
-    monkeypatch.setattr("bench.team.constants_of", lambda *_: Constants())
+    monkeypatch.setattr("bench.team.prices_of", lambda *_: Prices())
 
 
 @pytest.mark.usefixtures("no_model")
@@ -271,39 +270,3 @@ def test_a_codec_that_is_wrong_is_found(monkeypatch, capfd):
 
     monkeypatch.setattr("bench.codec_wire.allreduce", wrong)
     assert main(WIRE) == 1
-
-
-def bits(comm):
-    """Of a sum whose roundings tell in what order it was made."""
-    values = np.random.default_rng(COMM.rank).standard_normal(1000)
-    total = np.empty_like(values)
-    comm.Allreduce(values, total)
-    return total.tobytes()
-
-
-def test_mpi_takes_the_algorithm_that_it_is_told():
-    knob, before = Knob(COMM), bits(COMM)
-    found = set()
-    for name in algorithms():
-        comm = knob.comm(name)
-        knob.turn(name)
-        found.add(bits(comm))
-    knob.turn("native")
-    assert bits(COMM) == before
-    assert len(found) > 1 or COMM.size < 4 or not algorithms()
-    assert bool(algorithms()) == (not MPI.Get_library_version().startswith("Intel"))
-
-
-@pytest.mark.usefixtures("no_model")
-def test_algorithms_of_mpi_are_rows(path, capfd):
-    options = ["--algorithms", "natives", "ring", "--place", "out", "in", "--call", "blocking", "nonblocking"]
-    assert main(["sweep", *SHORT, *options, "--json", path]) == 0
-    assert main(["sweep", *SHORT, "--algorithms", "native:rign"]) == 2
-    COMM.Barrier()
-    if COMM.rank == 0:
-        _, rows = load([Path(path)])
-        found = {(row.algorithm, row.call) for row in rows}
-        calls = ("blocking", "nonblocking")
-        assert found == {*product(("ring", "native"), calls), *product(algorithms(), calls[:1])}
-        assert all(row.wrong == 0 and row.predicted is None for row in rows if row.algorithm != "ring")
-        assert "no algorithm 'native:rign' in this MPI; have " in capfd.readouterr().err
