@@ -113,6 +113,7 @@ def _files(commands: Any) -> None:
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
     report.add_argument("--figures", type=Path, metavar="FOLDER", help="write each picture there, too, as SVG")
     reading("peers", "a table of the sweeps that scripts/peers has run")
+    reading("agree", "whether we time MPI as Intel's benchmark does, of what scripts/agree has measured")
     compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
     compare.add_argument("old", type=Path, metavar="OLD.jsonl")
     compare.add_argument("new", type=Path, metavar="NEW.jsonl")

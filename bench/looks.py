@@ -58,7 +58,8 @@ def emphasized(rows: list[Row]) -> dict[str, dict[str, Any]]:
             behind.setdefault(name, []).append(np.log(seconds / min(times.values())))
     ranking = sorted(behind, key=lambda name: (min(behind[name]) > 0, np.mean(behind[name])))
     looks = {n: {"color": c, "marker": m} for n, c, m in zip(ranking, COLORS, MARKERS, strict=False)}
-    return {**dict.fromkeys((row.algorithm for row in rows), FAINT), "native": NATIVE, **looks}
+    others = (row.algorithm for row in rows if not ours(row.algorithm))
+    return {**dict.fromkeys(others, FAINT), "native": NATIVE, **dict.fromkeys(ranking, FAINT), **looks}
 
 
 def seconds(axis: Any) -> None:
