@@ -9,7 +9,7 @@ from .looks import FAINT, legend, length, plain, seconds
 from .records import Row, ours
 from .statistics import Summary, paired
 
-__all__ = ["bandwidth", "by_algorithm", "predicted", "speedup", "time"]
+__all__ = ["bandwidth", "by_algorithm", "predicted", "speedup", "spikes", "time"]
 
 
 def time(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
@@ -37,6 +37,18 @@ def speedup(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> Non
     _lines(axes, compared, looks, lambda row: paired(native[row.nbytes].samples, row.samples))
     axes.axhline(1, color="black", linestyle="--", linewidth=1)
     axes.set(yscale="log", ylabel="speed-up against MPI's own (×)")
+    plain(axes)
+
+
+def spikes(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
+    """How much longer the slowest of a hundred repetitions takes than the median."""
+
+    def excess(row: Row) -> Summary:
+        ratio = float(np.quantile(row.valid, 0.99)) / row.time.median
+        return Summary(ratio, ratio, ratio, 1.0)
+
+    _lines(axes, rows, looks, excess)
+    axes.set(yscale="log", ylabel="99th percentile over median (×)")
     plain(axes)
 
 

@@ -15,7 +15,7 @@ from .model import Price, Prices, tally
 __all__ = ["prices_of"]
 
 #: Bytes of messages, and how many are sent one after the other in a repetition, as in the steps of a schedule.
-PROBES = ((8, 50), (1 << 13, 16), (1 << 16, 8), (1 << 19, 4))
+PROBES = ((8, 50), (1 << 13, 16), (1 << 15, 8), (1 << 16, 8), (1 << 19, 4), (1 << 21, 1))
 #: Of one probe, the first for nothing.
 REPETITIONS = 8
 #: Values that are added up.
@@ -28,13 +28,16 @@ Shift = dict[int, int]
 def prices_of(comm: MPI.Intracomm, nodes: Nodes) -> Prices:
     """Of messages that all ranks send at once, and of sums that all make at once; collective."""
     found = {"inside": Price(), "between": Price()}
+    nobody = (MPI.PROC_NULL, MPI.PROC_NULL)
+    idle = exchange(comm, *nobody, *PROBES[0])  # what Python takes
     for where, to in shifts(nodes).items():
         source = {peer: rank for rank, peer in to.items()}
         step = {rank: (Send(to[rank], range(1)), Recv(source[rank], range(1), add=False)) for rank in to}
         sharing = tally(step, nodes)[{"inside": 1, "between": 3}[where]]
-        seconds = [exchange(comm, to[comm.rank], source[comm.rank], nbytes, many) for nbytes, many in PROBES]
+        seconds = [exchange(comm, to[comm.rank], source[comm.rank], *probe) for probe in PROBES]
         lengths = tuple(float(sharing * nbytes) for nbytes, _ in PROBES)
-        least = np.minimum.accumulate(seconds[::-1])[::-1]  # what takes longer than something longer was disturbed
+        sent = np.maximum(np.array(seconds) - idle, 0.1 * np.array(seconds))
+        least = np.minimum.accumulate(sent[::-1])[::-1]  # what takes longer than something longer was disturbed
         found[where] = Price(lengths, tuple(least.tolist()))
     values = np.ones(ADDED, np.float32)
     return Prices(**found, added=slowest(comm, partial(np.add, values, 1, out=values), 10) / values.nbytes)
@@ -54,11 +57,9 @@ def around(ranks: tuple[int, ...]) -> Shift:
 
 
 def exchange(comm: MPI.Intracomm, to: int, source: int, nbytes: int, many: int) -> float:
-    """Seconds in which a message is sent and one received; what Python takes is left out."""
+    """Seconds in which a message is sent and one received."""
     data, room = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
-    full = slowest(comm, partial(comm.Sendrecv, data, to, 0, room, source), many)
-    idle = slowest(comm, partial(comm.Sendrecv, data, MPI.PROC_NULL, 0, room, MPI.PROC_NULL), many)
-    return max(full - idle, 0.1 * full)
+    return slowest(comm, partial(comm.Sendrecv, data, to, 0, room, source), many)
 
 
 def slowest(comm: MPI.Intracomm, call: Callable[[], object], many: int) -> float:

@@ -57,7 +57,8 @@ def predict(name: str, nodes: Nodes, nbytes: int, prices: Prices) -> float:
     params = segmented(key, size, nbytes, params)
     steps = counts(key, nodes, tuple(params.items())) * [1, nbytes, 1, nbytes, nbytes]
     near, here, far, there, added = steps.T
-    return float(np.sum(prices.inside.of(near, here) + prices.between.of(far, there) + prices.added * added))
+    moved = np.maximum(prices.inside.of(near, here), prices.between.of(far, there))  # memory and links work at once
+    return float(np.sum(moved + prices.added * added))
 
 
 @cache

@@ -53,6 +53,8 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
     if modelled := [row for row in exact if row.predicted]:
         svg = draw(f"model {salt}", figures.predicted, modelled, looks)
         yield Picture("Predicted against measured", f"Grey: within 25 %. {foretold(modelled).capitalize()}", svg)
+    svg = draw(f"spikes {salt}", figures.spikes, exact, looks)
+    yield Picture("Spikes", "How much longer one repetition in a hundred takes than the median; 1 is steady.", svg)
     if rows[0].ranks > 1:
         words = "Of all sizes. A rank that is far above the dashed line holds up the others."
         yield Picture("Stragglers", words, draw(f"last {salt}", stragglers, exact, looks))
