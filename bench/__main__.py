@@ -68,6 +68,13 @@ def peers(wishes: dict[str, Any]) -> int:
     return 0
 
 
+def agree(wishes: dict[str, Any]) -> int:
+    """Print a table; 1 if we measure other times than Intel's benchmark."""
+    from .agree import agree
+
+    return agree(wishes["files"])
+
+
 def codecs(wishes: dict[str, Any]) -> int:
     """Print what codecs lose, how fast they are, or what they gain over the links of a job."""
     from .codecs import Table
@@ -120,7 +127,7 @@ def preflight(wishes: dict[str, Any]) -> int:
 
 COMMANDS = {
     f.__name__: f
-    for f in (sweep, environment, merge, show, compare, report, peers, codecs, advise, slurm, preflight)
+    for f in (sweep, environment, merge, show, compare, report, peers, agree, codecs, advise, slurm, preflight)
 }
 
 

@@ -81,7 +81,7 @@ def _sweep(commands: Any) -> None:
     add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
     names = (
         "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), guidelines (MPI's own in two parts), "
-        "or names such as ring torus:grid=2x4"
+        "natives (each of MPI's own algorithms, where one can choose), or names such as ring torus:grid=2x4 native:ring"
     )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
     add("--dtype", nargs="+", help="of the elements, such as float32 bfloat16 int64 (default float32)")
@@ -126,6 +126,7 @@ def _files(commands: Any) -> None:
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
     report.add_argument("--figures", type=Path, metavar="FOLDER", help="write each picture there, too, as SVG")
     reading("peers", "a table of the sweeps that scripts/peers has run")
+    reading("agree", "whether we time MPI as Intel's benchmark does, of what scripts/agree has measured")
     compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
     compare.add_argument("old", type=Path, metavar="OLD.jsonl")
     compare.add_argument("new", type=Path, metavar="NEW.jsonl")

@@ -11,14 +11,14 @@ import allreduce
 from allreduce.native import OPS
 
 from .plan import Group, Sweep
-from .records import COMPOSED
+from .records import COMPOSED, NATIVE, family
 
 __all__ = ["COMPOSED", "OUT_OF_PLACE", "UNCODED", "Function", "Label", "call_of", "wishes"]
 
 #: Of an input and a buffer for the result; these may be the same, or the input MPI.IN_PLACE.
 Function = Callable[[Any, Any], object]
 #: No codec can be used with these.
-UNCODED = ("node", "gloo", "copy", "native", *COMPOSED)
+UNCODED = ("node", "gloo", "copy", NATIVE, *COMPOSED)
 #: And these need a buffer for the result.
 OUT_OF_PLACE = ("copy", *COMPOSED)
 
@@ -41,8 +41,8 @@ def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm) -> Fu
         "reduce+bcast": lambda: reduce_bcast(comm, OPS[group.op]),
         "reduce_scatter+allgather": lambda: reduce_scatter_allgather(comm, OPS[group.op], group),
     }
-    if label.algorithm in others:
-        return others[label.algorithm]()
+    if family(label.algorithm) in others:
+        return others[family(label.algorithm)]()
     ours = allreduce.allreduce if comm == MPI.COMM_WORLD else partial(allreduce.allreduce, comm=comm)
     return partial(ours, **wishes(label, group, sweep))
 

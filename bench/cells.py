@@ -11,7 +11,9 @@ from allreduce.native import OPS, mpi_has
 
 from .calls import COMPOSED, OUT_OF_PLACE, UNCODED, Label
 from .inputs import Arena, Case, exact, lossy, real
+from .knobs import Knob, native
 from .plan import Group, Sweep
+from .records import NATIVE, family
 from .requests import Call, can_persist
 from .timing import BATCHED, Cell
 
@@ -33,6 +35,7 @@ class Maker:
         self.names, self.values = sweep.names(comm.size, sweep.teams(MPI.COMM_WORLD.size)), sweep.values()
         self.arena = Arena(sweep.buffers, max([*sweep.lengths(), 16]), comm)
         self.requests: list[Any] = []
+        self.knob = Knob(comm)
         self.persistent = "persistent" in sweep.call and can_persist(comm)
 
     def most(self, group: Group) -> int:
@@ -43,8 +46,9 @@ class Maker:
     def labels(self, group: Group) -> list[Label]:
         """What is measured, the same on all ranks."""
         known = mpi_has(group.dtype) and group.op in OPS
-        names = [name for name in (*self.names, "native") if known or name not in (*COMPOSED, "native")]
-        codecs = {name: [None] if name in UNCODED else [None, *self.sweep.codec] for name in names}
+        wanted = dict.fromkeys((*self.names, native()))
+        names = [name for name in wanted if known or family(name) not in (*COMPOSED, NATIVE)]
+        codecs = {name: [None] if family(name) in UNCODED else [None, *self.sweep.codec] for name in names}
         return [
             Label(name, codec, place, call)
             for place in self.sweep.place
@@ -55,9 +59,9 @@ class Maker:
         ]
 
     def _has(self, name: str, call: str) -> bool:
-        if name == "native":
+        if name == native():
             return call != "persistent" or self.persistent
-        return call == "blocking" or name not in UNCODED
+        return call == "blocking" or family(name) not in UNCODED
 
     def cells(self, group: Group) -> dict[Label, Cell]:
         """Ready to be measured."""
@@ -70,14 +74,15 @@ class Maker:
         return {label: self._cell(label, group, right[label.codec]) for label in self.labels(group)}
 
     def free(self) -> None:
-        """Let go of the last group's requests."""
+        """Let go of the last group's requests, and of what MPI was told."""
+        self.knob.turn(NATIVE)
         for request in self.requests:
             request.Free()
         self.requests.clear()
 
     def _cell(self, label: Label, group: Group, cases: tuple[Case, Case]) -> Cell:
         make = self._in_place if label.place == "in" else self._out_of_place
-        call = Call(label, group, self.sweep, self.comm)
+        call = Call(label, group, self.sweep, self.knob.comm(label.algorithm))
         cell = make(label, group, cases, call)
         self.requests += call.requests
         return cell
@@ -91,7 +96,7 @@ class Maker:
         def prepare(variant: int) -> None:
             if self.sweep.rewrite:  # what others have of it in their caches is void
                 np.copyto(sends[variant], cases[variant].send)
-            self._cool()
+            self._ready(label)
 
         most = self.most(group)
         first, second = ([call.arguments(send, result)] * most for send in sends)
@@ -101,17 +106,18 @@ class Maker:
     def _in_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Call) -> Cell:
         """Every call of a batch has a buffer of its own: a sum of sums would be another number."""
         buffers = self.arena.arrays(" ".join(map(str, label)), group.elements, group.dtype, self.most(group))
-        native = label.algorithm == "native"
-        arguments = [call.arguments(MPI.IN_PLACE if native else each, each) for each in buffers]
+        mpi = family(label.algorithm) == NATIVE
+        arguments = [call.arguments(MPI.IN_PLACE if mpi else each, each) for each in buffers]
 
         def prepare(variant: int) -> None:
             for each in buffers:
                 np.copyto(each, cases[variant].send)
-            self._cool()
+            self._ready(label)
 
         return Cell(call.function(), cases, (arguments, arguments), buffers, prepare, work=call.work)
 
-    def _cool(self) -> None:
+    def _ready(self, label: Label) -> None:
+        self.knob.turn(label.algorithm)
         if self.sweep.cold:
             self.flush += 1
 

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Any
 
 from .guidelines import violations
-from .records import BASELINES, Row, key
-from .relations import rivals
+from .records import Row, key, ours
+from .relations import foretold, rivals
 from .styles import HEAD, STYLES, line
 
 __all__ = ["Console"]
@@ -99,11 +99,13 @@ class Console:
         """Per size, our best that adds exactly."""
         best: dict[tuple[Any, ...], Row] = {}
         for row in sorted(self.all, key=lambda row: row.time.median):
-            if row.algorithm not in BASELINES and not row.codec:
+            if ours(row.algorithm) and not row.codec:
                 best.setdefault(rivals(row), row)
         print("\n# best of ours per size\n" + STYLES["table"](list(best.values())))
         for violation in violations(self.all):
             print(f"# {violation}")
+        if words := foretold(self.all):
+            print(f"# {words}")
         unfinished = sum(not row.complete for row in self.all)
         print(f"\n# {len(self.all)} rows, {f'{self.wrong} WRONG ELEMENTS' if self.wrong else 'all correct'}"
               f"{f', {unfinished} of them interrupted' if unfinished else ''}", flush=True)  # fmt: skip

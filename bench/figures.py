@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from .looks import FAINT, legend, length, plain, seconds
-from .records import BASELINES, Row
+from .records import Row, ours
 from .statistics import Summary, paired
 
-__all__ = ["bandwidth", "by_algorithm", "predicted", "speedup", "time"]
+__all__ = ["bandwidth", "by_algorithm", "predicted", "speedup", "spikes", "time"]
 
 
 def time(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
@@ -33,10 +33,22 @@ def bandwidth(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> N
 def speedup(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
     """Time of MPI's own over ours, of the repetitions of one round; above 1 we are faster."""
     native = {row.nbytes: row for row in rows if row.algorithm == "native"}
-    ours = [row for row in rows if row.algorithm not in BASELINES and row.nbytes in native]
-    _lines(axes, ours, looks, lambda row: paired(native[row.nbytes].samples, row.samples))
+    compared = [row for row in rows if ours(row.algorithm) and row.nbytes in native]
+    _lines(axes, compared, looks, lambda row: paired(native[row.nbytes].samples, row.samples))
     axes.axhline(1, color="black", linestyle="--", linewidth=1)
     axes.set(yscale="log", ylabel="speed-up against MPI's own (×)")
+    plain(axes)
+
+
+def spikes(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
+    """How much longer the slowest of a hundred repetitions takes than the median."""
+
+    def excess(row: Row) -> Summary:
+        ratio = float(np.quantile(row.valid, 0.99)) / row.time.median
+        return Summary(ratio, ratio, ratio, 1.0)
+
+    _lines(axes, rows, looks, excess)
+    axes.set(yscale="log", ylabel="99th percentile over median (×)")
     plain(axes)
 
 

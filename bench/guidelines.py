@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from .records import BASELINES, COMPOSED, IDENTITY, Row
+from .records import COMPOSED, IDENTITY, Row, ours
 from .relations import rivals
 
 __all__ = ["violations"]
@@ -29,9 +29,9 @@ def violations(rows: Iterable[Row]) -> list[str]:
 
 def _within(group: dict[str, Row]) -> Iterator[str]:
     """Among the rows of one size."""
-    ours = [row for name, row in group.items() if name not in (*BASELINES, "auto")]
+    named = [row for name, row in group.items() if ours(name) and name != "auto"]
     pairs = [(group.get("native"), group.get(name)) for name in COMPOSED]
-    pairs += [(group.get("auto"), min(ours, key=lambda row: row.time.median))] if ours else []
+    pairs += [(group.get("auto"), min(named, key=lambda row: row.time.median))] if named else []
     for row, other in pairs:
         if row and other and _longer(row, other):
             yield _sentence(row, other)

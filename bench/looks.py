@@ -1,6 +1,6 @@
 """How pictures look: colours, markers and axes that can be read in print and by the colour-blind."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-from .records import BASELINES, Row
+from .records import Row, ours
 from .relations import rivals
 
 __all__ = ["COLORS", "FAINT", "draw", "emphasized", "legend", "length", "plain", "seconds"]
@@ -46,11 +46,11 @@ def draw(name: str, paint: Callable[..., None], *data: Any, size: tuple[float, f
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def emphasized(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def emphasized(rows: list[Row]) -> dict[str, dict[str, Any]]:
     """A look for each algorithm on a page: of its own for those that win somewhere, or nearly; pale for others."""
     groups: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
-        if row.algorithm not in BASELINES and not row.codec:
+        if ours(row.algorithm) and not row.codec:
             groups.setdefault(rivals(row), {})[row.algorithm] = row.time.median
     behind: dict[str, list[float]] = {}
     for times in groups.values():
@@ -58,7 +58,8 @@ def emphasized(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
             behind.setdefault(name, []).append(np.log(seconds / min(times.values())))
     ranking = sorted(behind, key=lambda name: (min(behind[name]) > 0, np.mean(behind[name])))
     looks = {n: {"color": c, "marker": m} for n, c, m in zip(ranking, COLORS, MARKERS, strict=False)}
-    return {**dict.fromkeys(BASELINES, FAINT), "native": NATIVE, **dict.fromkeys(ranking, FAINT), **looks}
+    others = (row.algorithm for row in rows if not ours(row.algorithm))
+    return {**dict.fromkeys(others, FAINT), "native": NATIVE, **dict.fromkeys(ranking, FAINT), **looks}
 
 
 def seconds(axis: Any) -> None:

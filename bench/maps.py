@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 
 from .figures import by_algorithm
 from .looks import COLORS, FAINT, legend, length, seconds
-from .records import BASELINES, Row
+from .records import BASELINES, NATIVE, Row, family
 
 __all__ = ["scaling", "stragglers", "tradeoff", "winners"]
 
@@ -19,13 +19,13 @@ def winners(axes: Any, rows: Iterable[Row], looks: dict[str, dict[str, Any]]) ->
     best: dict[tuple[int, int], Row] = {}
     for row in rows:
         at = row.ranks, row.nbytes
-        if row.algorithm not in BASELINES[1:] and (at not in best or row.time.median < best[at].time.median):
+        if family(row.algorithm) not in BASELINES[1:] and (at not in best or row.time.median < best[at].time.median):
             best[at] = row
     ranks, sizes = sorted({p for p, _ in best}), sorted({n for _, n in best})
     image = np.ones((len(ranks), len(sizes), 3))
     for (p, n), row in best.items():
         y, x = ranks.index(p), sizes.index(n)
-        look = FAINT if row.algorithm == "native" else looks[row.algorithm]
+        look = FAINT if family(row.algorithm) == NATIVE else looks[row.algorithm]
         image[y, x] = 0.55 * np.asarray(to_rgb(str(look["color"])), float) + 0.45  # pale: black words stand on it
         ratio = "" if row.ratio is None else f"\n{row.ratio:.2f}"
         axes.text(x, y, row.algorithm.replace("_", "\n").replace(":", ":\n") + ratio, ha="center", va="center", size=6)

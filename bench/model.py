@@ -1,49 +1,94 @@
-"""What the cost model predicts, with constants of this machine."""
+"""What the cost model predicts, with a price for messages inside nodes and another for those between them."""
 
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
-import allreduce
-from allreduce.algorithms import parse
-from allreduce.costs import estimate, segmented
+from allreduce.algorithms import parse, schedule
+from allreduce.choice import Nodes
+from allreduce.costs import segmented
+from allreduce.schedules import Recv, Send, Step
 
-from .cells import case_pair
-from .rounds import Limits, Rounds, Stop
-from .starts import Barrier
-from .statistics import fit
-from .timing import Cell, measure
+__all__ = ["Price", "Prices", "predict", "tally"]
 
-__all__ = ["Constants", "constants_of", "predict"]
-
-#: Alpha, beta and gamma: seconds per message, per byte, per byte added.
-Constants = tuple[float, float, float]
-#: What they are fitted to: short and long messages, many and few bytes added.
-PROBES = [(name, nbytes) for name in ("recursive_doubling", "ring", "direct") for nbytes in (8, 1 << 16, 1 << 21)]
-LIMITS = Limits(seconds=0.02, precision=0.0)
+#: So many ranks, or those of one node, speak for all.
+MANY = 32
 
 
-def constants_of(comm: MPI.Intracomm, rng: np.random.Generator, stop: Stop) -> Constants:
-    """The model fitted to a few of our own all-reduces; collective, of use on rank 0."""
-    features, times = [], []
-    for name, nbytes in PROBES if comm.size > 1 else []:
-        cases = case_pair("sum", np.dtype(np.float32), nbytes // 4, None, comm)
-        result, most = np.empty_like(cases[0].send), 200 if nbytes == 8 else 1
-        arguments = [(cases[0].send, result)] * most, [(cases[1].send, result)] * most
-        call = partial(allreduce.allreduce, algorithm=name, comm=comm)
-        cell = Cell(call, cases, arguments, [result] * most, prepare=lambda variant: None)
-        rounds = Rounds(comm, 1, "max", LIMITS, stop, watch=lambda rounds: None)
-        measure([cell], most, comm, Barrier(comm), rounds, rng)
-        features.append([estimate(name, comm.size, nbytes, *unit) for unit in np.eye(3)])
-        times.append(float(np.median(rounds.times)) if comm.rank == 0 else 1.0)
-    if not times:
-        return 0.0, 0.0, 0.0
-    alpha, beta, gamma = fit(np.array(features), np.array(times)).tolist()
-    return alpha, beta, gamma
+class Price(NamedTuple):
+    """What messages of one step cost: seconds at some numbers of bytes, between which lie straight lines.
+
+    Lines, for MPI sends short messages and long ones in different ways.
+    """
+
+    nbytes: tuple[float, ...] = (0.0, 1.0)
+    seconds: tuple[float, ...] = (0.0, 0.0)
+
+    def of(self, messages: np.ndarray, nbytes: np.ndarray) -> np.ndarray:
+        """Seconds of steps; more messages than one take their time, too. Arrays of shape (steps,)."""
+        rate = (self.seconds[-1] - self.seconds[-2]) / (self.nbytes[-1] - self.nbytes[-2])
+        one = np.interp(nbytes, *self) + np.maximum(nbytes - self.nbytes[-1], 0) * rate
+        return np.where(messages > 0, one + (messages - 1) * self.seconds[0], 0)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{n:.0f} B {s * 1e6:.1f} us" for n, s in zip(*self, strict=True))
 
 
-def predict(name: str, size: int, nbytes: int, constants: Constants) -> float:
+class Prices(NamedTuple):
+    """Of messages of a rank inside its node, of those of all ranks of a node to others, and of a byte added."""
+
+    inside: Price = Price()
+    between: Price = Price()
+    added: float = 0.0
+
+    def __str__(self) -> str:
+        between = f"; between nodes {self.between}" if any(self.between.seconds) else ""
+        return f"inside a node {self.inside}{between}; {self.added * 1e9:.3f} ns a byte added"
+
+
+def predict(name: str, nodes: Nodes, nbytes: int, prices: Prices) -> float:
     """Seconds by the model, for the parameters that the engine takes."""
+    size = sum(map(len, nodes))
     key, params = parse(name, size)
-    return estimate(key, size, nbytes, *constants, **segmented(key, size, nbytes, params))
+    if key.startswith("hierarchical") and "nodes" not in params and len(nodes) > 1:
+        params["nodes"] = nodes
+    params = segmented(key, size, nbytes, params)
+    steps = counts(key, nodes, tuple(params.items())) * [1, nbytes, 1, nbytes, nbytes]
+    near, here, far, there, added = steps.T
+    moved = np.maximum(prices.inside.of(near, here), prices.between.of(far, there))  # memory and links work at once
+    return float(np.sum(moved + prices.added * added))
+
+
+@cache
+def counts(key: str, nodes: Nodes, params: tuple[tuple[str, Any], ...]) -> np.ndarray:
+    """What `tally` gives for each step, shape (steps, 5), in parts of the vector in place of blocks."""
+    size = sum(map(len, nodes))
+    speaking = [node for i, node in enumerate(nodes) if not i or sum(map(len, nodes[: i + 1])) <= MANY]
+    plans = {rank: schedule(key, rank, size, **dict(params)) for node in speaking for rank in node}
+    steps = (dict(zip(plans, each, strict=True)) for each in zip(*(p.steps for p in plans.values()), strict=True))
+    blocks = next(iter(plans.values())).blocks
+    tallies = np.array([tally(step, speaking) for step in steps]).reshape(-1, 5)
+    return tallies / [1, blocks, 1, blocks, blocks]
+
+
+def tally(step: Mapping[int, Step], nodes: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """Of one step, the most of any rank: messages and blocks inside its node, messages to others, blocks of its node
+    to others, and blocks added. Of what is sent and what is received the more counts."""
+    most = np.zeros(5)
+    for node in nodes:
+        leaving = np.zeros(2)
+        for rank in node:
+            moved = np.array([_moved([m for m in step[rank] if isinstance(m, kind)], node) for kind in (Send, Recv)])
+            leaving += moved[:, 3]
+            added = sum(len(m.blocks) for m in step[rank] if isinstance(m, Recv) and m.add)
+            most = np.maximum(most, [*moved.max(0)[:3], leaving.max(), added])
+    return most
+
+
+def _moved(messages: list[Send | Recv], node: tuple[int, ...]) -> list[int]:
+    """Peers and blocks inside a node, and on others; messages to one peer in one step travel as one."""
+    inside = [m for m in messages if m.peer in node]
+    others = [m for m in messages if m.peer not in node]
+    return [n for each in (inside, others) for n in (len({m.peer for m in each}), sum(len(m.blocks) for m in each))]

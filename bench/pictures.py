@@ -3,17 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from . import figures
 from .looks import draw, length
 from .maps import scaling, stragglers, tradeoff, winners
 from .records import Row
+from .relations import foretold
 
-__all__ = ["Picture", "accuracy", "maps", "pictures"]
-
-#: From this size on, a prediction is thought to be worth its name.
-LONG, CLOSE = 1 << 16, 0.25
+__all__ = ["Picture", "maps", "pictures"]
 
 
 class Picture(NamedTuple):
@@ -56,7 +52,9 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
         yield Picture("Speed-up", words, draw(f"speed {salt}", figures.speedup, exact, looks))
     if modelled := [row for row in exact if row.predicted]:
         svg = draw(f"model {salt}", figures.predicted, modelled, looks)
-        yield Picture("Predicted against measured", accuracy(modelled), svg)
+        yield Picture("Predicted against measured", f"Grey: within 25 %. {foretold(modelled).capitalize()}", svg)
+    svg = draw(f"spikes {salt}", figures.spikes, exact, looks)
+    yield Picture("Spikes", "How much longer one repetition in a hundred takes than the median; 1 is steady.", svg)
     if rows[0].ranks > 1:
         words = "Of all sizes. A rank that is far above the dashed line holds up the others."
         yield Picture("Stragglers", words, draw(f"last {salt}", stragglers, exact, looks))
@@ -66,11 +64,3 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
         same = [row for row in rows if row.nbytes == nbytes]
         svg = draw(f"codecs {salt}", tradeoff, same, looks, size=(7.4, 4.6))
         yield Picture(f"What codecs cost and save, {length(nbytes)}", words, svg)
-
-
-def accuracy(rows: list[Row]) -> str:
-    """How good predictions are, in words."""
-    far = np.array([abs((row.predicted or 0) / row.time.median - 1) for row in rows if row.nbytes >= LONG])
-    if not far.size:
-        return "The grey band is within 25 %."
-    return f"Within 25 % (the grey band) are {np.mean(far <= CLOSE):.0%} of the {far.size} cells from 64 KiB up."

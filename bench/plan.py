@@ -15,7 +15,7 @@ from allreduce.algorithms import parse
 from allreduce.buffers import as_codec, as_type
 from allreduce.execute.reductions import check
 
-from .records import BASELINES, COMPOSED
+from .records import BASELINES, COMPOSED, NATIVE, family
 from .stored import stored
 
 __all__ = ["OTHERS", "Group", "Sweep"]
@@ -96,9 +96,9 @@ class Sweep:
         Raises ValueError for what can do with none of `sizes`, the numbers of ranks in this sweep.
         """
         words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
-        sets = {"all": [*allreduce.algorithms(), "auto"], "guidelines": COMPOSED}
-        names = [name for word in words for name in sets.get(word, [word])]
-        return [n for n in dict.fromkeys(names) if n != "native" and _fits(n, size, sizes)]
+        sets = {"all": lambda: [*allreduce.algorithms(), "auto"], "guidelines": lambda: COMPOSED, "natives": _natives}
+        names = [name for word in words for name in sets.get(word, lambda word=word: [word])()]
+        return [n for n in dict.fromkeys(names) if n != NATIVE and _fits(n, size, sizes)]
 
     def groups(self) -> list[Group]:
         """All that is measured, checked."""
@@ -139,8 +139,18 @@ def _check_gloo(ops: list[str]) -> None:
         raise ValueError(f"gloo has {', '.join(OPS)}, not all of {', '.join(ops)}")
 
 
+def _natives() -> list[str]:
+    from .knobs import algorithms  # only for these MPI is needed
+
+    return list(algorithms())
+
+
 def _fits(name: str, size: int, sizes: Sequence[int]) -> bool:
-    if name in OTHERS:
+    if family(name) == NATIVE:
+        from .knobs import check
+
+        check(name)
+    if family(name) in OTHERS:
         return True
     refusals = {}
     for p in {size, *sizes}:

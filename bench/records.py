@@ -8,12 +8,14 @@ import numpy as np
 
 from .statistics import Summary, summarize
 
-__all__ = ["BASELINES", "COMPOSED", "IDENTITY", "Row", "key"]
+__all__ = ["BASELINES", "COMPOSED", "IDENTITY", "NATIVE", "Row", "family", "key", "ours"]
 
 #: What MPI's own all-reduce should not be slower than: two other collectives of the same library.
 COMPOSED = ("reduce+bcast", "reduce_scatter+allgather")
+#: MPI's own; with one of its algorithms it is called native:ring.
+NATIVE = "native"
 #: What ours are held against.
-BASELINES = ("native", "gloo", "copy", *COMPOSED)
+BASELINES = (NATIVE, "gloo", "copy", *COMPOSED)
 #: What a cell is. Rows that agree in all of it are launches of one measurement.
 IDENTITY = (
     "mpi", "ranks", "nodes", "dtype", "op", "accumulate", "nbytes", "count", "algorithm", "codec", "place", "call",
@@ -99,3 +101,13 @@ class Row:
 def key(row: Row) -> tuple[Any, ...]:
     """What makes rows comparable."""
     return tuple(getattr(row, name) for name in IDENTITY)
+
+
+def family(algorithm: str) -> str:
+    """The name without parameters."""
+    return algorithm.partition(":")[0]
+
+
+def ours(algorithm: str) -> bool:
+    """Whether it is no baseline."""
+    return family(algorithm) not in BASELINES

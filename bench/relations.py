@@ -9,7 +9,10 @@ import numpy as np
 from .records import IDENTITY, Row, key
 from .statistics import paired
 
-__all__ = ["merge", "ratios", "rivals"]
+__all__ = ["CLOSE", "foretold", "merge", "ratios", "rivals"]
+
+#: From this size on a prediction is thought to be worth its name, and so close it should be.
+LONG, CLOSE = 1 << 16, 0.25
 
 
 def ratios(rows: list[Row]) -> list[Row]:
@@ -66,3 +69,10 @@ def _joined(rows: list[Row]) -> Row:
         samples=[launch for row in found for launch in row.samples],
         slowest=[launch for row in found for launch in row.slowest],
     )
+
+
+def foretold(rows: Iterable[Row]) -> str:
+    """How good the predictions are, in words; empty if there are none."""
+    off = [abs(row.predicted / row.time.median - 1) for row in rows if row.predicted and row.nbytes >= LONG]
+    close = sum(share <= CLOSE for share in off)
+    return f"predicted within {CLOSE:.0%}: {close} of {len(off)} cells from 64 KiB up" if off else ""

@@ -12,6 +12,7 @@ from allreduce.native import OPS
 
 from .calls import Function, Label, call_of, wishes
 from .plan import Group, Sweep
+from .records import NATIVE, family
 from .work import Work
 
 __all__ = ["Call", "can_persist"]
@@ -52,7 +53,7 @@ class Call:
         return self.requests[-1], recv
 
     def _ours(self, method: str) -> Callable[[Any, Any], Any] | None:
-        if self.label.algorithm == "native":
+        if family(self.label.algorithm) == NATIVE:
             return None
         asked = wishes(self.label, self.group, self.sweep)
         return partial(getattr(engine_of(self.comm), method), "allreduce", **asked)

@@ -36,7 +36,7 @@ def run(sweep: Sweep) -> int:
         with together(world):
             for team in teams:
                 if team:
-                    team.fit(stop, console, journal)
+                    team.fit(console, journal)
                 wait(world, stop)
             for index in np.random.default_rng(sweep.seed).permutation(len(jobs)):
                 team, group = jobs[index]

@@ -7,15 +7,17 @@ import numpy as np
 from mpi4py import MPI
 
 import compress
+from allreduce.engine import engine_of
 
 from .cells import Label, Maker, alike
 from .console import Console
 from .environment import environment
 from .inputs import Case
 from .journal import Journal
-from .model import Constants, constants_of, predict
+from .links import prices_of
+from .model import Prices, predict
 from .plan import OTHERS, Group, Sweep
-from .records import Row, key
+from .records import Row, family, key
 from .relations import ratios
 from .rounds import Limits, Rounds, Stop
 from .starts import STARTS
@@ -29,31 +31,29 @@ class Team:
 
     def __init__(self, sweep: Sweep, comm: MPI.Intracomm) -> None:
         self.sweep, self.comm = sweep, comm
-        self.facts = environment(comm)
+        self.facts, self.nodes = environment(comm), engine_of(comm).nodes
         flush = 2 * max(self.facts["caches"].values(), default=1 << 25) if sweep.cold else 0
         self.maker = Maker(sweep, comm, np.zeros(flush, np.uint8))
         self.start = STARTS[sweep.start](comm)
         self.limits = Limits(sweep.seconds, sweep.precision)
-        self.constants: Constants = (0.0, 0.0, 0.0)
+        self.prices = Prices()
 
     def keys(self, group: Group) -> list[tuple[Any, ...]]:
         """What its cells are."""
         return [key(self.row(group, label)) for label in self.maker.labels(group)]
 
-    def fit(self, stop: Stop, console: Console, journal: Journal | None) -> None:
-        """Find the constants of the model; collective."""
-        alpha, beta, gamma = self.constants = constants_of(self.comm, np.random.default_rng(self.sweep.seed), stop)
-        words = f"alpha {alpha * 1e6:.2f} us, beta {beta * 1e9:.3f} ns/B, gamma {gamma * 1e9:.3f} ns/B added"
-        console.say(f"# model of {self.comm.size} ranks: {words}")
+    def fit(self, console: Console, journal: Journal | None) -> None:
+        """Find the prices of the model; collective."""
+        self.prices = prices_of(self.comm, self.nodes)
+        console.say(f"# model of {self.comm.size} ranks: {self.prices}")
         if journal:
-            constants = {"ranks": self.comm.size, "alpha": alpha, "beta": beta, "gamma": gamma}
-            journal.write([{"record": "constants", **constants}])
+            journal.write([{"record": "prices", "ranks": self.comm.size, **self.prices._asdict()}])
 
     def row(self, group: Group, label: Label) -> Row:
         """Of a cell that is not measured yet."""
         sweep, facts = self.sweep, self.facts
         codec = compress.get(label.codec) if label.codec else None
-        modelled = label.algorithm not in OTHERS and not codec and label.call == "blocking"
+        modelled = family(label.algorithm) not in OTHERS and not codec and label.call == "blocking"
         nbytes = group.elements * group.dtype.itemsize
         return Row(
             mpi=facts["mpi"], ranks=self.comm.size, nodes=len(facts["hosts"]), dtype=group.dtype.name, op=group.op,
@@ -61,7 +61,7 @@ class Team:
             codec=label.codec, place=label.place, call=label.call, buffers=sweep.buffers,
             cache="rewritten" if label.place == "in" and sweep.cache == "warm" else sweep.cache,
             start=sweep.start, across=sweep.across, batch=1, marks=facts["marks"],
-            predicted=predict(label.algorithm, self.comm.size, nbytes, self.constants) if modelled else None,
+            predicted=predict(label.algorithm, self.nodes, nbytes, self.prices) if modelled else None,
             wire=codec.nbytes(group.elements) if codec else nbytes, error=None, wrong=0, complete=False,
         )  # fmt: skip
 

@@ -8,12 +8,15 @@ import pytest
 
 import compress
 from allreduce.algorithms import TABLE
+from allreduce.costs import cost, segmented
 from bench.__main__ import main
 from bench.arguments import size
 from bench.codec_speed import measure
 from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
 from bench.environment import settings
 from bench.inputs import Case, exact, lossy, real
+from bench.links import shifts
+from bench.model import Price, Prices, predict
 from bench.peers import table
 from bench.plan import Sweep
 from bench.statistics import fit, summarize
@@ -40,6 +43,31 @@ def test_the_model_is_found_again_and_is_never_negative():
     features = np.column_stack([np.ones(20), 2.0 ** np.arange(20), 2.0 ** rng.permutation(20)])
     assert np.allclose(fit(features, features @ [3e-6, 1e-9, 2e-10]), [3e-6, 1e-9, 2e-10], rtol=1e-3)
     assert (fit(features, features @ [3e-6, 1e-9, 0] - 1e-9 * features[:, 2] * 0.3 + 1e-6) >= 0).all()
+
+
+def line(message, byte):
+    """The price of messages that are all sent alike."""
+    return Price((0.0, 100.0, 1e4), (message, message + 100 * byte, message + 1e4 * byte))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_inside_one_node_the_model_is_the_cost_of_the_schedule(name):
+    params = segmented(name, 6, 1 << 20, {})
+    expected = cost(name, 6, 1 << 20, alpha=1e-6, beta=1e-9, gamma=1e-10, **params)
+    prices = Prices(line(1e-6, 1e-9), line(7, 7), 1e-10)
+    assert predict(name, (tuple(range(6)),), 1 << 20, prices) == pytest.approx(expected)
+
+
+def test_ranks_of_a_node_share_its_link():
+    nodes = ((0, 1), (2, 3), (4, 5), (6, 7))
+    wire, messages = Prices(between=line(0, 1)), Prices(between=Price((0.0, 1e9), (1.0, 1.0)))
+    for name, nbytes, count in (("ring", 14, 14), ("rabenseifner", 24, 4), ("hierarchical", 12, 4)):
+        assert predict(name, nodes, 8, wire) == pytest.approx(nbytes)
+        assert predict(name, nodes, 8, messages) == pytest.approx(count)
+    for uneven in (nodes, ((0, 1, 2), (3,))):
+        for shift in shifts(uneven).values():
+            assert sorted(shift) == sorted(shift.values()) == sorted(sum(uneven, ()))
+    assert len(shifts(((0,), (1,)))) == len(shifts(((0, 1),))) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "uint64", "float64"])

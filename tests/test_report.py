@@ -9,7 +9,7 @@ from test_driver import row, written
 
 from bench.__main__ import main
 from bench.looks import emphasized, length
-from bench.pictures import accuracy
+from bench.relations import foretold
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -41,7 +41,7 @@ def words(svg):
 
 def test_the_page_holds_all_pictures_and_asks_for_nothing(page):
     titles = re.findall(r"<figcaption><b>(.*?)</b>", page)
-    each = ["Time", "Bus bandwidth", "Speed-up", "Predicted against measured", "Stragglers",
+    each = ["Time", "Bus bandwidth", "Speed-up", "Predicted against measured", "Spikes", "Stragglers",
             "What codecs cost and save, 1 MiB"]  # fmt: skip
     where = "An MPI, float32 sum, out of place, warm caches"
     heads = [f"Fastest by size and number of ranks: {where}", f"Scaling, 64 B: {where}", f"Scaling, 1 MiB: {where}"]
@@ -77,7 +77,7 @@ def test_wrong_elements_head_the_page(tmp_path):
     out = tmp_path / "r.html"
     file, folder = written(tmp_path / "a", rows(wrong=3)), tmp_path / "figures"
     assert main(["report", str(file), "--out", str(out), "--figures", str(folder)]) == 0
-    assert len([ElementTree.parse(path) for path in folder.glob("*.svg")]) == 7
+    assert len([ElementTree.parse(path) for path in folder.glob("*.svg")]) == 8
     assert "36 wrong elements" in out.read_text()
     assert main(["report", str(written(tmp_path / "b", [])), "--out", str(out)]) == 2
 
@@ -90,4 +90,5 @@ def test_what_is_emphasized_and_how_sizes_are_said():
 
 
 def test_predictions_are_judged_from_64_kib_up():
-    assert accuracy([each for each in rows() if each.predicted]).startswith("Within 25 % (the grey band) are 50%")
+    assert foretold(rows()) == "predicted within 25%: 2 of 4 cells from 64 KiB up"
+    assert foretold([row(65536)]) == ""

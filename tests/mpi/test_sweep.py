@@ -14,6 +14,7 @@ import allreduce
 from bench.__main__ import main
 from bench.clock import Clock
 from bench.journal import load
+from bench.model import Prices
 from bench.records import key
 from bench.requests import can_persist
 
@@ -97,7 +98,7 @@ def test_a_wrong_result_on_one_rank_is_counted(monkeypatch):
 @pytest.fixture
 def no_model(monkeypatch):
     """Spares the time to fit it."""
-    monkeypatch.setattr("bench.team.constants_of", lambda *_: (0.0, 0.0, 0.0))
+    monkeypatch.setattr("bench.team.prices_of", lambda *_: Prices())
 
 
 @pytest.mark.usefixtures("no_model")
