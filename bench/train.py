@@ -41,6 +41,7 @@ class Train:
     depth: int = 6
     codec: list[str] = field(default_factory=list)
     algorithm: str = "auto"
+    overlap: bool = True
     baselines: bool = True
     batch: int = 32
     microbatches: int = 4
@@ -65,6 +66,11 @@ class Train:
     def by_loss(self) -> bool:
         """Whether the target is a loss."""
         return self.model == "gpt"
+
+    @property
+    def goal(self) -> float:
+        """The loss, or the accuracy from 0 to 1."""
+        return self.target if self.by_loss else self.target / 100
 
     def check(self) -> None:
         """Refuse, before anything is sent, what cannot be trained."""

@@ -39,7 +39,7 @@ def contest(wish: Train) -> int:
         for entry in entries:
             entry.gather()
         told, wrong = compared(entries)
-        records = [record(entry, wish.target, wish.by_loss) for entry in entries]
+        records = [record(entry, wish.goal, wish.by_loss) for entry in entries]
         watch.say("\n".join([NOTES, HEAD, *map(line, records), *told]))
         if journal:
             contest = {"record": "contest", **asdict(wish), "parameters": parameters, "wrong": wrong, "told": told}

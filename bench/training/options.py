@@ -51,6 +51,8 @@ def add_options(parser: ArgumentParser, size: Callable[[str], int]) -> None:
     add("--codec", nargs="+", default=[], metavar="CODEC", help="of gradients, each beside none: int8, powersgd:rank=2")
     words = 'of our all-reduces (default auto: a codec where it pays, on one node never; "direct": everywhere)'
     add("--algorithm", default="auto", metavar="NAME", help=words)
+    words = "of ours: communicate in the thread that computes, as is best where no core is to spare"
+    add("--no-overlap", dest="overlap", action="store_false", help=words)
     add("--no-baselines", dest="baselines", action="store_false", help="leave PyTorch's own on gloo out")
     add = how.add_argument
     add("--batch", type=count, default=32, metavar="N", help="samples of a replica (default 32)")

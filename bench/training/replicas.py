@@ -101,9 +101,9 @@ def baseline(name: str, made: Made, alone: Step, group: Any, bucket: int) -> Rep
     return way
 
 
-def ours(codec: str | None, made: Made, alone: Step, bucket: int, algorithm: str, timeout: float) -> Replica:
-    """Our hook; collective."""
-    state = State(codec, algorithm=algorithm, timeout=timeout)
+def ours(codec: str | None, made: Made, alone: Step, bucket: int, **wishes: Any) -> Replica:
+    """Our hook, with wishes for its state; collective."""
+    state = State(codec, **wishes)
     way = Replica(f"allreduce {codec}" if codec else "allreduce", made, alone, None, bucket, (state, ddp_hook))
     way.codec = codec
     return way

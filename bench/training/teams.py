@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 from mpi4py import MPI
@@ -38,7 +39,8 @@ def replicas(wish: Train, task: Task) -> Iterator[list[Way]]:
     gloo = dist.new_group(backend="gloo", timeout=limit)
     alone = Way("alone", *make(wish, task), slice(None)).step
     theirs = [baseline(name, make(wish, task), alone, gloo, wish.bucket) for name in BASELINES * wish.baselines]
-    own = [ours(c, make(wish, task), alone, wish.bucket, wish.algorithm, TIMEOUT) for c in (None, *wish.codec)]
+    wishes: dict[str, Any] = {"algorithm": wish.algorithm, "overlap": wish.overlap, "timeout": TIMEOUT}
+    own = [ours(codec, make(wish, task), alone, wish.bucket, **wishes) for codec in (None, *wish.codec)]
     yield [*theirs, *own]
     for way in own:
         way.close()
