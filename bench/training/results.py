@@ -32,10 +32,12 @@ def reached(entry: Entry, target: float, by_loss: bool) -> int | None:
 def hidden(times: dict[str, float]) -> float | None:
     """The part of the communication that the backward pass covers, by the medians of the kinds of steps.
 
+    None where communication is too short to tell, less than a tenth of a step.
+
     >>> hidden({"together": 5, "apart": 8, "alone": 4})
     0.75
     """
-    if "apart" not in times or times["apart"] <= times["alone"]:
+    if "apart" not in times or times["alone"] > 0.9 * times["apart"]:
         return None
     return (times["apart"] - times["together"]) / (times["apart"] - times["alone"])
 
