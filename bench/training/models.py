@@ -26,12 +26,15 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, wide: int) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, wide), nn.Linear(wide, width)
+        self.norm = nn.LayerNorm(width)
+        self.up: nn.Module = nn.Linear(width, wide)
+        self.down: nn.Module = nn.Linear(wide, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.down(F.gelu(self.up(self.norm(x))))
 
     def cut(self, comm: Communicator) -> None:
+        assert isinstance(self.up, nn.Linear) and isinstance(self.down, nn.Linear)
         self.up, self.down = ColumnParallelLinear(self.up, comm), RowParallelLinear(self.down, comm)
 
 
@@ -52,18 +55,20 @@ class Attention(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm, self.each = nn.LayerNorm(width), width // HEADS
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.out: nn.Module = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         x, rest = self.norm(x), x
-        heads = [part(x).unflatten(-1, (-1, self.each)).transpose(1, 2) for part in (self.query, self.key, self.value)]
-        seen = F.scaled_dot_product_attention(*heads, is_causal=True)
+        parts = self.query(x), self.key(x), self.value(x)
+        query, key, value = (part.unflatten(-1, (-1, self.each)).transpose(1, 2) for part in parts)
+        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return rest + self.out(seen.transpose(1, 2).flatten(2))
 
     def cut(self, comm: Communicator) -> None:
-        self.query, self.key, self.value = (
-            ColumnParallelLinear(part, comm) for part in (self.query, self.key, self.value)
-        )
+        for name in ("query", "key", "value"):
+            setattr(self, name, ColumnParallelLinear(getattr(self, name), comm))
+        assert isinstance(self.out, nn.Linear)
         self.out = RowParallelLinear(self.out, comm)
 
 

@@ -11,8 +11,10 @@ from .sockets import sent
 from .watch import Watch
 from .ways import Step, Way
 
-__all__ = ["Entry", "probe", "race"]
+__all__ = ["START", "Entry", "probe", "race"]
 
+#: First steps that count for nothing: buckets are put together anew, code is compiled, links are measured.
+START = 2
 #: Steps in a turn when kinds of steps are compared.
 TURN = 5
 
@@ -25,7 +27,7 @@ class Entry:
     seconds, losses : list of float
         Of every step; losses are means over the batch.
     sent : float or None
-        Bytes over TCP per step, of the rank that sends most.
+        Bytes over TCP per step after the first, of the rank that sends most.
     judged : list of (int, float, float)
         After so many steps: loss and accuracy in the test.
     probes : dict of str to list of float
@@ -45,12 +47,15 @@ class Entry:
 
     def train(self, task: Task, batches: np.ndarray) -> None:
         """Some steps, and a test that is not timed; collective."""
-        before = sent()
-        seconds, losses = timed(self.way.step, self.way.part, task, batches)
-        after = sent()
-        self.seconds += seconds
-        self.losses += losses
-        self.sent = None if self.sent is None or before is None or after is None else self.sent + after - before
+        begun = max(START - len(self.seconds), 0)
+        for some, counts in ((batches[:begun], False), (batches[begun:], True)):
+            before = sent()
+            seconds, losses = timed(self.way.step, self.way.part, task, some)
+            after = sent()
+            self.seconds += seconds
+            self.losses += losses
+            if counts:
+                self.sent = None if self.sent is None or before is None or after is None else self.sent + after - before
         self.judged.append((len(self.seconds), *self.way.judge(task.test_inputs, task.test_targets)))
 
     def gather(self) -> None:
@@ -59,7 +64,7 @@ class Entry:
         self.losses = (np.array(comm.allreduce(np.array(self.losses))) / comm.size).tolist()
         self.seconds = slowest(self.seconds)
         self.probes = {kind: slowest(seconds) for kind, seconds in self.probes.items()}
-        self.sent = None if self.sent is None else comm.allreduce(self.sent, MPI.MAX) / max(len(self.seconds), 1)
+        self.sent = None if self.sent is None else comm.allreduce(self.sent, MPI.MAX) / (len(self.seconds) - START)
 
 
 def timed(step: Step, part: slice, task: Task, batches: np.ndarray) -> tuple[list[float], list[float]]:

@@ -43,12 +43,12 @@ class Replica(Way):
 
     waits = False
 
-    def __init__(
-        self, name: str, made: Made, alone: Step, group: Any, bucket: int, hook: Any = None
-    ) -> None:
+    def __init__(self, name: str, made: Made, alone: Step, group: Any, bucket: int, hook: Any = None) -> None:
         super().__init__(name, *made, slice(MPI.COMM_WORLD.rank, None, MPI.COMM_WORLD.size))
         self.group, self.hook = group, hook
-        self.model = DistributedDataParallel(self.net, process_group=group, bucket_cap_mb=bucket / 2**20)
+        self.model: DistributedDataParallel = DistributedDataParallel(
+            self.net, process_group=group, bucket_cap_mb=bucket / 2**20
+        )
         if hook:
             self.model.register_comm_hook(hook[0], self.communicate)
         self.steps |= {"apart": self.waited if hook else self.afterwards, "alone": alone}

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from .race import Entry
+from .race import START, Entry
 
-__all__ = ["CHECKED", "HEAD", "NOTES", "START", "astray", "compared", "hidden", "line", "reached", "record"]
+__all__ = ["CHECKED", "HEAD", "NOTES", "astray", "compared", "hidden", "line", "reached", "record"]
 
-#: First steps that count in no time: buckets are put together anew, code is compiled, links are measured.
-START = 2
 #: What others are compared with, and how far rounding may take losses from theirs.
 REFERENCES = {"gloo": 1e-5, "one process": 1e-4}
 #: Steps in which losses must be those of the reference: later, what rounding changes has grown.

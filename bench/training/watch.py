@@ -19,11 +19,12 @@ class Watch:
     """
 
     def __init__(self, speaks: bool, steps: int) -> None:
-        self.speaks, self.done, self.progress = speaks, 0, None
+        self.speaks = speaks
+        self.progress: Any = None
         if speaks and terminal():
             from rich.progress import Progress
 
-            self.progress: Any = Progress(transient=True)
+            self.progress = Progress(transient=True)
             self.task = self.progress.add_task("steps of each", total=steps)
 
     def __enter__(self) -> "Watch":

@@ -10,10 +10,10 @@ from witness import RANK, SIZE, Verdict
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'allreduce[training]'")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'allreduce[training]'")
 
-from bench.train import Train  # noqa: E402
-from bench.training.race import Entry  # noqa: E402
-from bench.training.results import compared  # noqa: E402
-from bench.training.ways import Way  # noqa: E402
+from bench.train import Train
+from bench.training.race import Entry
+from bench.training.results import compared
+from bench.training.ways import Way
 
 pytestmark = [
     pytest.mark.mpi,
