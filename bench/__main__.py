@@ -107,6 +107,13 @@ def advise(wishes: dict[str, Any]) -> int:
     return 0
 
 
+def train(wishes: dict[str, Any]) -> int:
+    """Train models on all ranks in several ways; 1 if any went wrong."""
+    from .train import Train
+
+    return Train(**wishes).run()
+
+
 def slurm(wishes: dict[str, Any]) -> int:
     """Print a job script."""
     from .slurm import Job
@@ -127,7 +134,7 @@ def preflight(wishes: dict[str, Any]) -> int:
 
 COMMANDS = {
     f.__name__: f
-    for f in (sweep, environment, merge, show, compare, report, peers, agree, codecs, advise, slurm, preflight)
+    for f in (sweep, environment, merge, show, compare, report, peers, agree, codecs, advise, train, slurm, preflight)
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from . import slurm
 from .advice.options import add_options
 from .slurm import whole
+from .training.options import add_options as add_training
 
 __all__ = ["arguments", "size"]
 
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     _codecs(commands)
     _slurm(commands)
     add_options(commands.add_parser("advise", help="how to split a training run over GPUs, and what each axis sends"))
+    add_training(commands.add_parser("train", help="train in several ways, beside PyTorch's own on gloo"), size)
     return top
 
 

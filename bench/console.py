@@ -10,7 +10,7 @@ from .records import Row, key, ours
 from .relations import foretold, rivals
 from .styles import HEAD, STYLES, line
 
-__all__ = ["Console"]
+__all__ = ["Console", "terminal"]
 
 
 class Console:
@@ -49,7 +49,7 @@ class Console:
         """So many groups are to come."""
         if self.all:
             self.say(f"# {len(self.all)} rows are in the file already")
-        if self.speaks and _terminal():
+        if self.speaks and terminal():
             from rich.progress import Progress
 
             self.progress = Progress(transient=True)
@@ -111,7 +111,7 @@ class Console:
               f"{f', {unfinished} of them interrupted' if unfinished else ''}", flush=True)  # fmt: skip
 
 
-def _terminal() -> bool:
+def terminal() -> bool:
     """Whether a person is watching. Open MPI gives every rank a terminal of its own: ask where its launcher writes."""
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         return os.path.realpath(f"/proc/{os.getppid()}/fd/1").startswith(("/dev/pts/", "/dev/tty"))

@@ -1,0 +1,109 @@
+"""All ways in turns: a few steps of one, the same steps of the next, so that a slow minute is everybody's."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+from .data import Task
+from .sockets import sent
+from .watch import Watch
+from .ways import Step, Way
+
+__all__ = ["START", "Entry", "probe", "race"]
+
+#: First steps that count for nothing: buckets are put together anew, code is compiled, links are measured.
+START = 2
+#: Steps in a turn when kinds of steps are compared.
+TURN = 5
+
+
+class Entry:
+    """A way, and what became of it; in seconds, of the slowest rank once `gather` was called.
+
+    Attributes
+    ----------
+    seconds, losses : list of float
+        Of every step; losses are means over the batch.
+    sent : float or None
+        Bytes over TCP per step after the first, of the rank that sends most.
+    judged : list of (int, float, float)
+        After so many steps: loss and accuracy in the test.
+    probes : dict of str to list of float
+        Seconds of the steps of every kind that the way has.
+    same : bool
+        Whether all ranks have the same parameters at the end.
+    """
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self.seconds: list[float] = []
+        self.losses: list[float] = []
+        self.sent: float | None = 0.0
+        self.judged: list[tuple[int, float, float]] = []
+        self.probes: dict[str, list[float]] = {kind: [] for kind in way.steps}
+        self.same = False
+
+    def train(self, task: Task, batches: np.ndarray) -> None:
+        """Some steps, and a test that is not timed; collective."""
+        begun = max(START - len(self.seconds), 0)
+        for some, counts in ((batches[:begun], False), (batches[begun:], True)):
+            before = sent()
+            seconds, losses = timed(self.way.step, self.way.part, task, some)
+            after = sent()
+            self.seconds += seconds
+            self.losses += losses
+            if counts:
+                self.sent = None if self.sent is None or before is None or after is None else self.sent + after - before
+        self.judged.append((len(self.seconds), *self.way.judge(task.test_inputs, task.test_targets)))
+
+    def gather(self) -> None:
+        """Collective."""
+        comm = MPI.COMM_WORLD
+        self.losses = (np.array(comm.allreduce(np.array(self.losses))) / comm.size).tolist()
+        self.seconds = slowest(self.seconds)
+        self.probes = {kind: slowest(seconds) for kind, seconds in self.probes.items()}
+        self.sent = None if self.sent is None else comm.allreduce(self.sent, MPI.MAX) / (len(self.seconds) - START)
+
+
+def timed(step: Step, part: slice, task: Task, batches: np.ndarray) -> tuple[list[float], list[float]]:
+    """Seconds and losses of steps that begin together."""
+    seconds, losses = [], []
+    MPI.COMM_WORLD.Barrier()
+    for chosen in batches:
+        inputs, targets = task.inputs[chosen[part]], task.targets[chosen[part]]
+        begin = time.perf_counter()
+        losses.append(step(inputs, targets))
+        seconds.append(time.perf_counter() - begin)
+    return seconds, losses
+
+
+def slowest(seconds: list[float]) -> list[float]:
+    """Of all ranks; collective."""
+    longest = np.empty(len(seconds))
+    MPI.COMM_WORLD.Allreduce(np.array(seconds), longest, MPI.MAX)
+    return longest.tolist()
+
+
+def race(entries: Sequence[Entry], task: Task, batches: np.ndarray, every: int, watch: Watch) -> None:
+    """Train all; another one begins in each round. Collective."""
+    for number, start in enumerate(range(0, len(batches), every)):
+        first = number % len(entries)
+        for entry in (*entries[first:], *entries[:first]):
+            entry.train(task, batches[start : start + every])
+        watch.at(len(entries[0].seconds))
+        each = ", ".join(f"{e.way.name} {e.judged[-1][1]:.3f} {e.judged[-1][2]:.1%}" for e in entries)
+        watch.say(f"# after {len(entries[0].seconds)} steps: {each}")
+    for entry in entries:
+        entry.same = entry.way.same()
+
+
+def probe(entries: Sequence[Entry], task: Task, batches: np.ndarray, watch: Watch) -> None:
+    """Time the kinds of steps that each way has, after it was trained. Collective."""
+    for start in range(0, len(batches), TURN):
+        for entry in entries:
+            for kind, step in entry.way.steps.items():
+                seconds, _ = timed(step, entry.way.part, task, batches[start : start + TURN])
+                entry.probes[kind] += seconds
+        watch.at(len(entries[0].seconds) + len(entry.probes["together"]))
