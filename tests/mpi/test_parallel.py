@@ -219,7 +219,7 @@ def test_a_stage_that_does_not_answer_is_not_waited_for_for_ever():
     with allreduce.Communicator(MPI.COMM_SELF, timeout=0.05) as itself:
         wait(itself, itself.Isend(np.zeros(HEAD, np.int64), 0, 7))
         assert itself.Iprobe(0, 7)
-        with pytest.raises(TimeoutError, match=r"rank 0 has waited 0\.05 s for another stage"):
+        with pytest.raises(TimeoutError, match=r"rank 0 has waited 0\.05 s for another rank"):
             receive(itself, 0, 8)
         itself.Recv(np.zeros(HEAD, np.int64), 0, 7)
 
