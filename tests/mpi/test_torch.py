@@ -1,5 +1,6 @@
 """Training with PyTorch: an unchanged loop gives what it gives with gloo, and codecs lose no accuracy."""
 
+import io
 from datetime import timedelta
 
 import numpy as np
@@ -170,6 +171,26 @@ def test_unchanged_loop_like_gloo(world, way):
         verdict.check(np.allclose(losses, wanted, rtol=1e-6, atol=0), np.abs(losses / wanted - 1).max())
         verdict.check(losses[-5:].mean() < 0.9 * losses[:5].mean(), "does not learn", losses)
         verdict.same(bits(model), "parameters")
+
+
+def test_restart_in_the_middle():
+    """From a checkpoint of model and optimizer training goes on to the same bits."""
+
+    def make():
+        model = parallel(bucket_cap_mb=0.01)
+        return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+    with Verdict() as verdict:
+        model, optimizer = made = make()
+        train(model, optimizer, 5)
+        torch.save([part.state_dict() for part in made], file := io.BytesIO())
+        wanted = train(model, optimizer, 5, seed=1)
+        file.seek(0)
+        again = make()
+        for part, content in zip(again, torch.load(file, weights_only=True)):
+            part.load_state_dict(content)
+        verdict.check((train(*again, 5, seed=1) == wanted).all(), "losses")
+        verdict.check(bits(again[0]).tobytes() == bits(model).tobytes(), "parameters")
 
 
 @pytest.mark.parametrize("spare", [False, True], ids=["used", "used on rank 0"])
