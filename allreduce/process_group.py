@@ -29,9 +29,10 @@ PyGroup: Any = dist.ProcessGroup  # whose stubs know of no subclasses
 def op_of(opts: Any) -> str:
     """Our name of an operation."""
     op = opts.reduceOp.op if opts else dist.ReduceOp.SUM
-    if op not in OPS:
+    name = OPS.get(op)
+    if name is None:
         raise ValueError(f"backend 'allreduce' has no {op}; it has {', '.join(str(known) for known in OPS)}")
-    return OPS[op]
+    return name
 
 
 def uneven(parts: Tensors) -> bool:

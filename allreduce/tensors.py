@@ -25,12 +25,14 @@ def through(
     tensor: torch.Tensor, call: Callable[[np.ndarray], Any], view: Callable[[torch.Tensor], np.ndarray] = of_tensor
 ) -> None:
     """Call with a tensor's memory as an array; if that has gaps, with a copy, which is then copied back."""
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise ValueError(f"backend 'allreduce' is for tensors in host memory, not on {tensor.device}")
+    if tensor.is_contiguous():
+        call(view(tensor))
+        return
     whole = tensor.detach().contiguous()
     call(view(whole))
-    if whole.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(whole)
+    tensor.detach().copy_(whole)
 
 
 PyWork: Any = dist.Work  # whose stubs know of no subclasses
