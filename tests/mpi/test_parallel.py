@@ -15,11 +15,13 @@ pytest.importorskip("torch", reason="splits models of PyTorch, which is not inst
 import torch
 from torch import nn
 
+from allreduce.parallel.balance import imbalance
 from allreduce.parallel.cutting import my_layers
 from allreduce.parallel.messages import HEAD, receive, wait
 from allreduce.parallel.outer import OuterSteps
 from allreduce.parallel.pipeline import Pipeline
 from allreduce.parallel.replicas import average_gradients
+from allreduce.parallel.sampling import SkewedSampler
 from allreduce.parallel.tensor import ColumnParallelLinear, Copied, RowParallelLinear, Summed
 from allreduce.schedules import share
 
@@ -132,6 +134,27 @@ def test_stages_are_cut_by_the_time_of_layers_and_rank_0_tells_the_imbalance(com
         verdict.check(before == [p.grad for layer in layers for p in layer.parameters()], "measuring left gradients")
         told = capfd.readouterr().out
         verdict.check(("% above the mean" in told) == (RANK == 0), told)
+
+
+def test_skewed_samples_are_each_for_one_rank_and_rank_0_tells_the_imbalance(comm, capfd):
+    shares, samples = [1 + rank for rank in range(SIZE)], 100
+    sampler = SkewedSampler(samples, shares, RANK)
+    epochs = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        epochs.append(comm.allgather(list(sampler)))
+    loads = [len(part) for part in epochs[0]]
+    with Verdict() as verdict:
+        told = capfd.readouterr().out
+        verdict.check(told.endswith(f" {imbalance(loads):.0%} above the mean\n" if RANK == 0 else ""), told)
+        verdict.check(len(sampler) == loads[RANK], len(sampler), loads)
+        for share, load in zip(shares, loads):
+            verdict.check(abs(load - samples * share / sum(shares)) <= 1, shares, loads)
+        for parts in epochs:
+            verdict.check(sorted(i for part in parts for i in part) == list(range(samples)), parts)
+        verdict.check(epochs[0] != epochs[1], "never shuffled again")
+    with pytest.raises(ValueError, match="shares"):
+        SkewedSampler(samples, [0] * SIZE, RANK)
 
 
 def test_outer_steps_average_tensors_of_any_dtype(comm):
