@@ -186,7 +186,7 @@ def fully_sharded(group, **wishes):
 SHARDED = {
     "FSDP": lambda group: FullyShardedDataParallel(Net(), group, device_id=torch.device("cpu")),
     "FSDP2": fully_sharded,
-    "bfloat16": partial(fully_sharded, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32)),
+    "bfloat16": partial(fully_sharded, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)),
 }
 
 
