@@ -102,8 +102,9 @@ def _same_type(dtype: np.dtype, datatype: Any) -> bool:
 
 def of_tensor(tensor: Any) -> np.ndarray:
     """A CPU tensor's memory; NumPy has no name for its bfloat16, so it passes as 16 bits."""
-    tensor = tensor.detach()
-    if str(tensor.dtype) == "torch.bfloat16":
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.itemsize == 2 and str(tensor.dtype) == "torch.bfloat16":
         import torch
 
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)

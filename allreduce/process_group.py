@@ -1,6 +1,6 @@
 """A group of PyTorch's ranks whose collectives are ours, on CPU tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from mpi4py import MPI
 from .buffers import of_tensor
 from .collectives import allgather, allreduce, barrier, bcast, reduce, reduce_scatter
 from .communicator import Communicator
+from .exchanges import exchange, flat, parts_of
 from .progress import Progress
 from .tensors import Messages, Work, bytes_of, through
 
@@ -21,15 +22,22 @@ OPS = {
     dist.ReduceOp.MAX: "max", dist.ReduceOp.BAND: "band", dist.ReduceOp.BOR: "bor", dist.ReduceOp.BXOR: "bxor",
 }  # fmt: skip
 Tensors = list[torch.Tensor]
+Parts = Sequence[torch.Tensor]
 PyGroup: Any = dist.ProcessGroup  # whose stubs know of no subclasses
 
 
 def op_of(opts: Any) -> str:
     """Our name of an operation."""
     op = opts.reduceOp.op if opts else dist.ReduceOp.SUM
-    if op not in OPS:
+    name = OPS.get(op)
+    if name is None:
         raise ValueError(f"backend 'allreduce' has no {op}; it has {', '.join(str(known) for known in OPS)}")
-    return OPS[op]
+    return name
+
+
+def uneven(parts: Tensors) -> bool:
+    """Whether ranks have parts of different shapes."""
+    return any(part.shape != parts[0].shape for part in parts)
 
 
 class ProcessGroup(PyGroup):
@@ -77,10 +85,16 @@ class ProcessGroup(PyGroup):
     def barrier(self, opts: Any = None) -> Work:
         return self.run(partial(barrier, self.comm), [], opts)
 
+    def in_its_place(self, own: torch.Tensor, out: torch.Tensor) -> bool:
+        """Whether this rank's share lies where an all-gather would put it, as fully_shard has it."""
+        fits = out.is_contiguous() and own.is_contiguous() and own.nbytes * self.comm.size == out.nbytes
+        return fits and own.data_ptr() == out.data_ptr() + self.comm.rank * own.nbytes
+
     def all_gather_single_coalesced(self, outs: Tensors, mine: Tensors, opts: Any = None) -> Work:
         def job() -> None:
             for out, own in zip(outs, mine):
-                through(out, partial(allgather, bytes_of(own.contiguous()), comm=self.comm), bytes_of)
+                own = MPI.IN_PLACE if self.in_its_place(own, out) else bytes_of(own.contiguous())
+                through(out, partial(allgather, own, comm=self.comm), bytes_of)
 
         return self.run(job, outs, opts)
 
@@ -93,9 +107,39 @@ class ProcessGroup(PyGroup):
 
         return self.run(job, outs, opts)
 
+    def exchange(self, outs: Parts, mine: Parts, result: Any, opts: Any) -> Work:
+        """Receive the first and send the second, one tensor for each rank, or none."""
+        return self.run(partial(exchange, self.comm, outs, mine), result, opts)
+
+    def at_root(self, tensors: Tensors, opts: Any) -> Tensors:
+        """For the root of a call one tensor, for the other ranks none."""
+        return [tensors[0] if rank == opts.rootRank else tensors[0].new_empty(0) for rank in range(self.comm.size)]
+
+    def gather(self, outs: list[Tensors], mine: Tensors, opts: Any) -> Work:
+        return self.exchange(outs[0] if outs else [], self.at_root(mine, opts), outs, opts)
+
+    def scatter(self, outs: Tensors, mine: list[Tensors], opts: Any) -> Work:
+        return self.exchange(self.at_root(outs, opts), mine[0] if mine else [], outs, opts)
+
+    def alltoall(self, outs: Tensors, mine: Tensors, opts: Any = None) -> Work:
+        return self.exchange(outs, mine, outs, opts)
+
+    def all_to_all_single(
+        self, out: torch.Tensor, own: torch.Tensor, rows: list[int], own_rows: list[int], opts: Any = None
+    ) -> Work:
+        size = self.comm.size
+        return self.exchange(parts_of(out, rows, size), parts_of(own, own_rows, size), [out], opts)
+
     def allgather(self, outs: list[Tensors], mine: Tensors, opts: Any = None) -> Work:
+        for parts, own in zip(outs, mine):
+            if parts[self.comm.rank].shape != own.shape:
+                raise ValueError(f"shape {tuple(own.shape)} is sent, room is for {tuple(parts[self.comm.rank].shape)}")
+
         def job() -> None:
             for parts, own in zip(outs, mine):
+                if uneven(parts):
+                    exchange(self.comm, parts, [own] * self.comm.size)
+                    continue
                 whole = torch.empty(self.comm.size, *own.shape, dtype=own.dtype)
                 allgather(bytes_of(own.contiguous()), bytes_of(whole), comm=self.comm)
                 for part, row in zip(parts, whole):
@@ -103,8 +147,22 @@ class ProcessGroup(PyGroup):
 
         return self.run(job, outs, opts)
 
+    def allgather_coalesced(self, outs: list[Tensors], mine: Tensors, opts: Any = None) -> Work:
+        return self.allgather([list(parts) for parts in zip(*outs)], mine, opts)
+
     def reduce_scatter(self, outs: Tensors, mine: list[Tensors], opts: Any = None) -> Work:
-        return self.reduce_scatter_single_coalesced(outs, [torch.stack(parts) for parts in mine], opts)
+        if not any(map(uneven, mine)):
+            return self.reduce_scatter_single_coalesced(outs, [torch.stack(parts) for parts in mine], opts)
+        op = op_of(opts)
+
+        def job() -> None:
+            for out, parts in zip(outs, mine):
+                total = flat(parts)
+                through(total, lambda array: allreduce(array, array, op, comm=self.comm))
+                share = total.split([part.numel() for part in parts])[self.comm.rank]
+                out.detach().copy_(share.view(out.shape))
+
+        return self.run(job, outs, opts)
 
     def all_gather_single(self, out: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
         return self.all_gather_single_coalesced([out], [own], opts)
@@ -113,10 +171,10 @@ class ProcessGroup(PyGroup):
         return self.reduce_scatter_single_coalesced([out], [own], opts)
 
     def send(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
-        return Messages([x.contiguous() for x in tensors], lambda array: self.comm.Isend(array, rank, tag))
+        return Messages(self.comm, [x.contiguous() for x in tensors], lambda array: self.comm.Isend(array, rank, tag))
 
     def recv(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
-        return Messages(tensors, lambda array: self.comm.Irecv(array, rank, tag))
+        return Messages(self.comm, tensors, lambda array: self.comm.Irecv(array, rank, tag))
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
@@ -124,6 +182,7 @@ class ProcessGroup(PyGroup):
     # The names before PyTorch 2.13, and those of single tensors.
     allreduce_coalesced = allreduce
     _allgather_base, allgather_into_tensor_coalesced = all_gather_single, all_gather_single_coalesced
+    alltoall_base = all_to_all_single
     _reduce_scatter_base, reduce_scatter_tensor_coalesced = reduce_scatter_single, reduce_scatter_single_coalesced
 
     def getBackendName(self) -> str:

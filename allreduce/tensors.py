@@ -9,6 +9,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from .buffers import of_tensor
+from .communicator import Communicator
+from .parallel.messages import wait
 
 __all__ = ["Messages", "Work", "bytes_of", "through"]
 
@@ -23,12 +25,14 @@ def through(
     tensor: torch.Tensor, call: Callable[[np.ndarray], Any], view: Callable[[torch.Tensor], np.ndarray] = of_tensor
 ) -> None:
     """Call with a tensor's memory as an array; if that has gaps, with a copy, which is then copied back."""
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise ValueError(f"backend 'allreduce' is for tensors in host memory, not on {tensor.device}")
+    if tensor.is_contiguous():
+        call(view(tensor))
+        return
     whole = tensor.detach().contiguous()
     call(view(whole))
-    if whole.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(whole)
+    tensor.detach().copy_(whole)
 
 
 PyWork: Any = dist.Work  # whose stubs know of no subclasses
@@ -70,15 +74,22 @@ class Work(PyWork):
 
 
 class Messages(Work):
-    """Messages under way, from or into tensors without gaps."""
+    """Messages under way, from or into tensors; of those with gaps a copy travels, which is copied back in the end."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], begin: Callable[[np.ndarray], MPI.Request]) -> None:
+    def __init__(
+        self, comm: Communicator, tensors: Sequence[torch.Tensor], begin: Callable[[np.ndarray], MPI.Request]
+    ) -> None:
         super().__init__(tensors)
-        self.requests = [begin(bytes_of(tensor)) for tensor in tensors]
-        self.statuses = [MPI.Status() for _ in tensors]
+        self.comm, self.source = comm, -1
+        self.wholes = [tensor.detach().contiguous() for tensor in tensors]
+        self.requests = [begin(bytes_of(whole)) for whole in self.wholes]
 
     def wait(self, timeout: Any = None) -> bool:
-        MPI.Request.Waitall(self.requests, self.statuses)
+        requests, self.requests = self.requests, []
+        for request, whole, tensor in zip(requests, self.wholes, self.tensors):
+            self.source = wait(self.comm, request).source
+            if whole.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(whole)
         return True
 
     synchronize = wait
@@ -88,9 +99,9 @@ class Messages(Work):
         return super().get_future()
 
     def is_completed(self) -> bool:
-        return MPI.Request.Testall(self.requests, self.statuses)
+        return all(request.Get_status() for request in self.requests)
 
     def source_rank(self) -> int:
-        return self.statuses[0].source
+        return self.source
 
     _source_rank = source_rank

@@ -24,13 +24,15 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
-FAILING = """
+RANK_1 = """
+import datetime, sys
 import torch
 import torch.distributed as dist
 import allreduce.torch_backend
-dist.init_process_group("allreduce")
+dist.init_process_group("allreduce", timeout=datetime.timedelta(seconds=2))
+dist.all_reduce(torch.ones(4))
 if dist.get_rank() == 1:
-    raise OSError("the disk is full")
+    {}
 dist.all_reduce(torch.ones(4))
 """
 
@@ -49,9 +51,18 @@ def test_does_not_load_pytorch():
     assert done.stdout == "False\n", done.stderr
 
 
-def test_an_exception_on_one_rank_ends_all():
+@pytest.mark.parametrize(
+    "ending, words",
+    [
+        ("raise OSError('the disk is full')", "OSError: the disk is full"),
+        ("sys.exit()", "CollectiveTimeout: allreduce by"),
+    ],
+    ids=["exception", "early exit"],
+)
+def test_the_end_of_one_rank_is_that_of_all(ending, words):
+    """At once, with what went wrong; or, after one that left without a word, when the others have waited enough."""
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'allreduce[training]'")
     mpiexec = shutil.which("mpiexec", path=ENV["PATH"]) or pytest.skip("needs mpiexec")
-    done = run(mpiexec, "-n", "2", sys.executable, "-c", FAILING)
+    done = run(mpiexec, "-n", "2", sys.executable, "-c", RANK_1.format(ending))
     assert done.returncode != 0
-    assert "OSError: the disk is full" in done.stderr
+    assert words in done.stderr

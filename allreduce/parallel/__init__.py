@@ -2,5 +2,5 @@
 
 Pure, without MPI: `orders` (who works when in a pipeline), `balance` (who gets how much). On arrays: `server`
 (parameter servers), `outer` (local steps, then an outer one). With PyTorch: `tensor`, `pipeline`, `cutting` (stages by
-measured time), `replicas`.
+measured time), `replicas`, `sampling` (samples shared out unequally).
 """

@@ -93,7 +93,7 @@ def wait(comm: Communicator, request: MPI.Request) -> MPI.Status:
     while not request.Test(status):
         if time.monotonic() > end:
             abandoned.append(request)
-            raise TimeoutError(f"rank {comm.rank} has waited {timeout} s for another stage")
+            raise TimeoutError(f"rank {comm.rank} has waited {timeout} s for another rank")
         time.sleep(0)
     return status
 

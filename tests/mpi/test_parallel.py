@@ -15,11 +15,13 @@ pytest.importorskip("torch", reason="splits models of PyTorch, which is not inst
 import torch
 from torch import nn
 
+from allreduce.parallel.balance import imbalance
 from allreduce.parallel.cutting import my_layers
 from allreduce.parallel.messages import HEAD, receive, wait
 from allreduce.parallel.outer import OuterSteps
 from allreduce.parallel.pipeline import Pipeline
 from allreduce.parallel.replicas import average_gradients
+from allreduce.parallel.sampling import SkewedSampler
 from allreduce.parallel.tensor import ColumnParallelLinear, Copied, RowParallelLinear, Summed
 from allreduce.schedules import share
 
@@ -134,6 +136,27 @@ def test_stages_are_cut_by_the_time_of_layers_and_rank_0_tells_the_imbalance(com
         verdict.check(("% above the mean" in told) == (RANK == 0), told)
 
 
+def test_skewed_samples_are_each_for_one_rank_and_rank_0_tells_the_imbalance(comm, capfd):
+    shares, samples = [1 + rank for rank in range(SIZE)], 100
+    sampler = SkewedSampler(samples, shares, RANK)
+    epochs = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        epochs.append(comm.allgather(list(sampler)))
+    loads = [len(part) for part in epochs[0]]
+    with Verdict() as verdict:
+        told = capfd.readouterr().out
+        verdict.check(told.endswith(f" {imbalance(loads):.0%} above the mean\n" if RANK == 0 else ""), told)
+        verdict.check(len(sampler) == loads[RANK], len(sampler), loads)
+        for share, load in zip(shares, loads):
+            verdict.check(abs(load - samples * share / sum(shares)) <= 1, shares, loads)
+        for parts in epochs:
+            verdict.check(sorted(i for part in parts for i in part) == list(range(samples)), parts)
+        verdict.check(epochs[0] != epochs[1], "never shuffled again")
+    with pytest.raises(ValueError, match="shares"):
+        SkewedSampler(samples, [0] * SIZE, RANK)
+
+
 def test_outer_steps_average_tensors_of_any_dtype(comm):
     tensors = [torch.full((2, 3), 8.0 * RANK, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float64)]
     start = [torch.zeros_like(t) for t in tensors]
@@ -219,7 +242,7 @@ def test_a_stage_that_does_not_answer_is_not_waited_for_for_ever():
     with allreduce.Communicator(MPI.COMM_SELF, timeout=0.05) as itself:
         wait(itself, itself.Isend(np.zeros(HEAD, np.int64), 0, 7))
         assert itself.Iprobe(0, 7)
-        with pytest.raises(TimeoutError, match=r"rank 0 has waited 0\.05 s for another stage"):
+        with pytest.raises(TimeoutError, match=r"rank 0 has waited 0\.05 s for another rank"):
             receive(itself, 0, 8)
         itself.Recv(np.zeros(HEAD, np.int64), 0, 7)
 
