@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .cuda import import_cupy
 from .elements import BFLOAT16, Kernel
 
 __all__ = ["kernel", "launcher", "module", "name_of", "source"]
@@ -64,13 +65,7 @@ def module(text: str) -> Any:
     RuntimeError
         There is no CuPy, or no device that it can use.
     """
-    try:
-        import cupy
-    except ImportError as error:
-        raise RuntimeError("arrays on a CUDA device need CuPy: pip install 'allreduce[cuda12]', or cuda13") from error
-    if not cupy.is_available():
-        raise RuntimeError(f"CuPy {cupy.__version__} finds no CUDA device or no driver")
-    return cupy.RawModule(code=text, options=OPTIONS)
+    return import_cupy().RawModule(code=text, options=OPTIONS)
 
 
 def launcher(text: str, name: str, threads: int = THREADS) -> Callable[..., None]:
