@@ -336,7 +336,7 @@ class Flight:
         fake.flying.append((*self.place, receives))
 
     def Test(self):
-        if (*self.place, self.receives) in self.fake.flying and self.request.Test():
+        if self.request is not None and self.request.Test():
             self.fake.flying.remove((*self.place, self.receives))
             if self.receives:
                 self.fake.host.tick(self.fake.host)

@@ -16,7 +16,7 @@ from fake import Array, Fake, OrderError, Watched
 import allreduce
 from allreduce import routes
 from allreduce.engine import engine_of
-from allreduce.execute import cuda, device_arrays, device_kernels, device_reductions, plan
+from allreduce.execute import aware, cuda, device_arrays, device_kernels, device_reductions, plan
 from allreduce.execute.device import CARRIERS
 from allreduce.execute.layout import Areas
 
@@ -41,8 +41,8 @@ def route(request, monkeypatch):
 @pytest.fixture
 def fake(request, monkeypatch):
     """What is CUDA from now on."""
-    aware = "route" in request.fixturenames and request.getfixturevalue("route") == "aware"
-    fake = Fake(RANK, aware, seed=len(request.node.name))
+    straight = "route" in request.fixturenames and request.getfixturevalue("route") == "aware"
+    fake = Fake(RANK, straight, seed=len(request.node.name))
     for module in modules_with("cuda", cuda.cuda):
         monkeypatch.setattr(module, "cuda", lambda: fake)
     monkeypatch.setattr(device_kernels, "module", fake.module)
@@ -52,6 +52,7 @@ def fake(request, monkeypatch):
             return carrier(cuda, work, Watched(comm, fake))
 
         monkeypatch.setitem(CARRIERS, name, watched)
+    monkeypatch.setenv(aware.VARIABLE, "0")
     monkeypatch.setattr(plan, "DEVICE", plan.Place(device_reductions, Areas(0, AREA), PIECE))
     return fake
 
@@ -148,6 +149,7 @@ def test_a_stream_that_is_not_waited_for_is_found(fake, route, monkeypatch):
         allreduce.allreduce(fake.put(np.ones(100, F)), algorithm="one_shot", comm=comm)
 
 
+@pytest.mark.filterwarnings("ignore:this MPI takes no messages")
 def test_several_in_flight(fake, comm):
     data = [exact(F, "sum", count, seed=count) for count in (5, 300, 1009)]
     with Verdict() as verdict:
