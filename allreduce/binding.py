@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from .execute.cuda import cuda, import_cupy
 
-__all__ = ["bind_device", "local_rank"]
+__all__ = ["LOCAL_RANKS", "bind_device", "local_rank"]
 
 #: Where Open MPI, hydra (MPICH, Intel MPI), MVAPICH, PALS and Slurm tell the number of a process on its node; Slurm's
 #: is last, for in a job's script it is 0, also for what mpiexec starts from there.

@@ -85,7 +85,7 @@ def on_device(buffer: Any, name: str) -> OnDevice:
     TypeError, ValueError
         Masked; not contiguous; on another device than ours.
     """
-    device, made_on = cuda(), None
+    device, made_on = _cuda_for(name), None
     if _is_torch(buffer):
         tensor, kind = buffer.detach(), str(buffer.dtype).removeprefix("torch.")
         dtype = BFLOAT16 if kind == "bfloat16" else np.dtype(kind)
@@ -101,6 +101,13 @@ def on_device(buffer: Any, name: str) -> OnDevice:
         raise ValueError(f"{name} is on device {where}, but this process is on {device.number}")
     view.owner, view.made_on = buffer, made_on
     return view
+
+
+def _cuda_for(name: str) -> Any:
+    try:
+        return cuda()
+    except RuntimeError as error:
+        raise RuntimeError(f"{name} lies on a device; {error}") from error
 
 
 def _facts(buffer: Any, name: str) -> tuple[tuple, int | None]:

@@ -251,3 +251,29 @@ def test_without_cuda(cupy, comm, monkeypatch):
     with pytest.raises(RuntimeError, match=cupy):
         allreduce.allreduce(Somewhere(), comm=comm)
     assert allreduce.allreduce(np.ones(4), comm=comm)[0] == SIZE
+
+
+#: As the one that tries messages from devices, in memory of the host.
+TRIAL = aware.TRIAL.replace("import cupy", "import numpy as cupy").replace("cupy.cuda.Device().synchronize()", "")
+
+
+def test_a_trial_can_begin_mpi_under_any_launcher():
+    text = TRIAL.replace("a.data.ptr", "a.ctypes.data")
+    assert aware.tried(text)
+    assert not aware.tried(text.replace("a.ctypes.data", "16"))
+
+
+def test_what_is_said_of_mpi(monkeypatch):
+    """The variable, and else one rank of each node."""
+    tries = []
+    monkeypatch.setattr(aware, "kept", lambda trial: tries.append(trial) is None)
+    monkeypatch.delenv(aware.VARIABLE, raising=False)
+    assert aware.is_aware(MPI.COMM_WORLD)
+    assert len(tries) <= 1
+    assert MPI.COMM_WORLD.allreduce(len(tries)) >= 1
+    for value, answer in (("0", False), ("1", True)):
+        monkeypatch.setenv(aware.VARIABLE, value)
+        assert aware.is_aware(MPI.COMM_WORLD) is answer
+    monkeypatch.setenv(aware.VARIABLE, "yes")
+    with pytest.raises(ValueError, match="have 0, 1"):
+        aware.is_aware(MPI.COMM_WORLD)
