@@ -100,8 +100,8 @@ class Device:
 
     def close(self, orderly: bool) -> None:
         """Give all memory back, but not if messages may still come in; collective if `orderly`."""
-        self.cuda.synchronize()
         if orderly:
+            self.cuda.synchronize()
             for group in self.groups.values():
                 if group is not None:
                     group.close()

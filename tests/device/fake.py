@@ -83,8 +83,11 @@ class Array:
         self.shape, self.dtype, self.strides = shape, np.dtype(dtype), strides
         self.size = int(np.prod(shape))
         self.nbytes = self.size * self.dtype.itemsize
-        self.address = fake.malloc(self.nbytes)
+        self.fake, self.address = fake, fake.malloc(self.nbytes)
         self.stream, self.read_only = stream, read_only
+
+    def __del__(self):
+        os.close(self.fake.memories.pop(self.address).file)
 
     @property
     def __cuda_array_interface__(self):
@@ -101,13 +104,12 @@ class Fake:
 
     def __init__(self, rank, aware=False, seed=0):
         self.rank, self.aware, self.random = rank, aware, np.random.default_rng(seed + rank)
-        self.memories, self.flying, self.launched = {}, [], []
+        self.memories, self.opened, self.flying = {}, [], []
         self.made = rank * AGENTS
         self.handles = {}
         self.host = self.stream()
         self.default = self.active = self.stream()
         self.name = f"fake {rank:11}".encode()
-        self.freed = 0
 
     # --- memory
 
@@ -154,19 +156,20 @@ class Fake:
 
     @contextmanager
     def open_for(self, stream):
-        """Memory is unlocked, for what a stream does."""
+        """What a stream does at once; memory is unlocked when it is touched."""
         stream.tick(self.host)
-        for memory in self.memories.values():
-            memory.lock(READ_WRITE)
         yield
-        for memory in self.memories.values():
+        for memory in self.opened:
             memory.lock(READ_WRITE if self.aware or memory.pinned else NONE)
+        self.opened.clear()
 
     def touch(self, agent, address, nbytes, writes, arriving=False):
         """Check and note that bytes are read or written."""
         if not nbytes:
             return
         memory, where = self.find(address, nbytes)
+        memory.lock(READ_WRITE)
+        self.opened.append(memory)
         for other, length, receives in self.flying:
             if (writes or receives) and other < address + nbytes and address < other + length and not arriving:
                 raise OrderError(f"{'written' if writes else 'read'} while a message is under way")
@@ -206,7 +209,6 @@ class Fake:
             for address, nbytes, writes in sorted(self.ranges(name, arguments, types), key=lambda r: r[2]):
                 self.touch(stream, address, nbytes, writes)
             cpu.module(text).get_function(name)(grid, block, arguments)
-        self.launched.append(name)
 
     def ranges(self, name, arguments, types):
         if name == "cast":
@@ -218,9 +220,9 @@ class Fake:
         elif name.startswith("fused_"):
             out, parts, size, count, also = arguments
             assert not also
+            self.touch(self.active, parts, 8 * size, False)
             memory, where = self.find(parts, 8 * size)
             operands = memory.bytes[where].view(np.int64).tolist()
-            self.touch(self.active, parts, 8 * size, False)
         else:
             assert name.startswith("reduce_")
             out, *operands, count = arguments

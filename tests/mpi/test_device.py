@@ -171,9 +171,8 @@ def test_all_memory_is_given_back(fake, route):
         for count in (10, 1000):
             for algorithm in ("one_shot", "direct"):
                 run(fake, comm, exact(F, "sum", count), "same", algorithm=algorithm)
-        before = len(fake.memories)
-    assert len(fake.memories) < before or SIZE == 1
-    assert len(fake.memories) == 4, "the test's own are left"
+        assert len(fake.memories) > 0 or SIZE == 1
+    assert not fake.memories
 
 
 def test_which_route(fake, comm, monkeypatch):
