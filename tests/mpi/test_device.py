@@ -26,7 +26,7 @@ F, I32 = np.dtype(np.float32), np.dtype(np.int32)
 CASES = [(F, "sum"), (HALF[0], "sum"), (I32, "avg"), (HALF[1], "max"), (F, "avg"), (np.dtype(bool), "lor"), (F, "prod")]
 #: Pieces of messages, and segments of memory that ranks map.
 PIECE, AREA = 256, 1024
-LONG = 3001
+LONG = 1501
 together = engine_of(MPI.COMM_WORLD).channel.together
 
 
