@@ -18,6 +18,7 @@ from .algorithms import supporting
 
 if TYPE_CHECKING:
     from .algorithms import schedule as schedule
+    from .binding import bind_device as bind_device
     from .broadcasts import broadcast_optimizer_state as broadcast_optimizer_state
     from .broadcasts import broadcast_parameters as broadcast_parameters
     from .collectives import allgather as allgather
@@ -55,7 +56,7 @@ _HOMES = {
     "allreduce": "collectives", "reduce_scatter": "collectives", "allgather": "collectives",
     "reduce": "collectives", "bcast": "collectives", "barrier": "collectives", "empty_shared": "collectives",
     "explain": "collectives",
-    "Communicator": "communicator", "Mesh": "mesh",
+    "Communicator": "communicator", "Mesh": "mesh", "bind_device": "binding",
     "CollectiveTimeout": "execute.operation", "Request": "execute.requests", "waitall": "execute.requests",
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from .buffers import as_array, check_pair
 from .checks import whole
+from .execute.device_arrays import OnDevice
 from .execute.elements import BFLOAT16
 
 __all__ = ["arrays", "room"]
@@ -51,11 +52,11 @@ def arrays(
 def _same(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
     """All-reduce: two buffers of one length, or one; the result is made if there is none."""
     if sendbuf is MPI.IN_PLACE:
-        recv = as_array(recvbuf, "recvbuf", writeable=True)
+        recv = _array(recvbuf, "recvbuf", writeable=True)
         return recv, recv, recvbuf
-    send = as_array(sendbuf, "sendbuf")
-    recvbuf = np.empty_like(send) if recvbuf is None else recvbuf
-    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    send = _array(sendbuf, "sendbuf")
+    recvbuf = _another(send, send.shape) if recvbuf is None else recvbuf
+    recv = _array(recvbuf, "recvbuf", writeable=True)
     check_pair(send, recv)
     return send, recv, recvbuf
 
@@ -63,13 +64,13 @@ def _same(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[
 def _scattered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
     """Reduce-scatter: recvbuf is one share; in place it is the first share of the buffer, as in MPI."""
     if sendbuf is MPI.IN_PLACE:
-        whole = as_array(recvbuf, "recvbuf", writeable=True)
+        whole = _array(recvbuf, "recvbuf", writeable=True)
         _check_shares(whole, "recvbuf", size)
         return whole, whole, recvbuf
-    send = as_array(sendbuf, "sendbuf")
+    send = _array(sendbuf, "sendbuf")
     _check_shares(send, "sendbuf", size)
-    recvbuf = np.empty(send.size // size, send.dtype) if recvbuf is None else recvbuf
-    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    recvbuf = _another(send, (send.size // size,)) if recvbuf is None else recvbuf
+    recv = _array(recvbuf, "recvbuf", writeable=True)
     check_pair(send, recv, size, 1)
     return send, recv, recvbuf
 
@@ -77,16 +78,20 @@ def _scattered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> t
 def _gathered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
     """All-gather: recvbuf has room for all shares; in place ours is already there."""
     if sendbuf is MPI.IN_PLACE:
-        whole = as_array(recvbuf, "recvbuf", writeable=True)
+        whole = _array(recvbuf, "recvbuf", writeable=True)
         _check_shares(whole, "recvbuf", size)
         part = whole.size // size
         return whole.reshape(-1)[rank * part : (rank + 1) * part], whole, recvbuf
-    send = as_array(sendbuf, "sendbuf")
+    send = _array(sendbuf, "sendbuf")
+    if recvbuf is None and isinstance(send, OnDevice):
+        if not send.flags.c_contiguous:
+            raise ValueError("sendbuf is in Fortran order; pass a recvbuf")
+        recvbuf = _another(send, (size, *send.shape))
     if recvbuf is None:  # the shares keep their memory order, Fortran's included
         turned = not send.flags.c_contiguous
         recv = np.empty((size, *(send.shape[::-1] if turned else send.shape)), send.dtype)
         return send, recv, recv.transpose(0, *range(send.ndim, 0, -1)) if turned else recv
-    recv = as_array(recvbuf, "recvbuf", writeable=True)
+    recv = _array(recvbuf, "recvbuf", writeable=True)
     check_pair(send, recv, 1, size)
     return send, recv, recvbuf
 
@@ -97,14 +102,26 @@ def _rooted(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tupl
         return _same(sendbuf, recvbuf, rank, size, root)
     if sendbuf is MPI.IN_PLACE:
         raise ValueError(f"MPI.IN_PLACE is for the root of a reduce, rank {root}; rank {rank} must pass its sendbuf")
-    send = as_array(sendbuf, "sendbuf")
+    send = _array(sendbuf, "sendbuf")
     return send, send, None
 
 
 def _single(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tuple[np.ndarray, np.ndarray, Any]:
     """Broadcast: one buffer."""
-    buffer = as_array(sendbuf, "buf", writeable=rank != root)
+    buffer = _array(sendbuf, "buf", writeable=rank != root)
     return buffer, buffer, sendbuf
+
+
+def _array(buffer: Any, name: str, writeable: bool = False) -> np.ndarray:
+    """A view of a buffer, wherever it lies."""
+    return as_array(buffer, name, writeable, anywhere=True)
+
+
+def _another(send: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """A new array where this one lies, of its dtype; in its memory order if it has its shape."""
+    if isinstance(send, OnDevice):
+        return send.another(shape)
+    return np.empty_like(send) if shape == send.shape else np.empty(shape, send.dtype)
 
 
 def _check_shares(array: np.ndarray, name: str, size: int) -> None:

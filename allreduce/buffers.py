@@ -12,6 +12,7 @@ from compress.codec import Codec
 from compress.doors import DTYPES
 from compress.method import Method
 
+from .execute.device_arrays import OnDevice, is_on_device, on_device
 from .execute.elements import BFLOAT16, Kernel
 from .execute.reductions import check, python_kernel
 from .execute.wire import try_out
@@ -38,17 +39,17 @@ UFUNCS: dict[Any, str] = {
 }  # fmt: skip
 
 
-def as_array(buffer: Any, name: str, writeable: bool = False) -> np.ndarray:
-    """A view of a caller's buffer as a contiguous array; never a copy.
+def as_array(buffer: Any, name: str, writeable: bool = False, anywhere: bool = False) -> np.ndarray:
+    """A view of a caller's buffer as a contiguous array; never a copy. `anywhere`: on a device too.
 
     Raises
     ------
     TypeError
-        No buffer, or one on a device.
+        No buffer; one on a device where that is not wanted.
     ValueError
         Not contiguous, not aligned, or to be written and read-only.
     """
-    array = buffer if isinstance(buffer, np.ndarray) else _view(buffer, name)
+    array = buffer if isinstance(buffer, np.ndarray) else _view(buffer, name, anywhere)
     if array.dtype.hasobject:
         raise Unsupported(f"{name} holds Python objects (dtype {array.dtype}), which cannot be sent as bytes")
     if not array.dtype.isnative:
@@ -63,11 +64,13 @@ def as_array(buffer: Any, name: str, writeable: bool = False) -> np.ndarray:
     return array
 
 
-def _view(buffer: Any, name: str) -> np.ndarray:
+def _view(buffer: Any, name: str, anywhere: bool) -> np.ndarray:
     if isinstance(buffer, (list, tuple)):
         return _of_message(buffer, name)
-    if hasattr(buffer, "__cuda_array_interface__"):
-        raise TypeError(f"{name} lies on a device; only buffers in host memory can be reduced")
+    if is_on_device(buffer):
+        if not anywhere:
+            raise TypeError(f"{name} lies on a device; here only host memory will do")
+        return on_device(buffer, name)
     if type(buffer).__module__.partition(".")[0] == "torch":
         return of_tensor(buffer)
     try:
@@ -117,12 +120,15 @@ def check_pair(sendbuf: np.ndarray, recvbuf: np.ndarray, send_parts: int = 1, re
     Raises
     ------
     TypeError
-        Different dtypes.
+        Different dtypes; one on a device and the other not.
     ValueError
         Different counts or memory orders, or partial overlap.
     """
     if sendbuf.dtype != recvbuf.dtype:
         raise TypeError(f"sendbuf has dtype {sendbuf.dtype}, recvbuf has {recvbuf.dtype}; they must be equal")
+    if isinstance(sendbuf, OnDevice) != isinstance(recvbuf, OnDevice):
+        where = [f"on {'a device' if isinstance(b, OnDevice) else 'the host'}" for b in (sendbuf, recvbuf)]
+        raise TypeError(f"sendbuf lies {where[0]}, recvbuf {where[1]}; both must lie on one")
     if sendbuf.size * recv_parts != recvbuf.size * send_parts:
         wants = sendbuf.size * recv_parts // send_parts
         raise ValueError(f"sendbuf has {sendbuf.size} elements, so recvbuf must have {wants}, not {recvbuf.size}")

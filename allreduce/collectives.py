@@ -27,6 +27,8 @@ def allreduce(
     accumulate: Any = None,
     codec: Any = None,
     key: str | None = None,
+    route: str = "auto",
+    stream: Any = None,
 ) -> Any:
     """Reduce an array over all ranks; every rank gets the result, with the same bits.
 
@@ -57,6 +59,13 @@ def allreduce(
     key : str, optional
         The name of the tensor, for a method: the same on all ranks and in all steps. Without a method it is not
         looked at, so that a call need not change with its codec.
+    route : str
+        Of arrays on a CUDA device: "aware", messages that MPI takes from the device; "staged", messages through pinned
+        memory of the host; "ipc", device memory that ranks of one node map; "auto", the fastest of those that work
+        here, or what ALLREDUCE_ROUTE says.
+    stream : int or object with a CUDA stream, optional
+        That the array is made on and the result is used on; by default the current one of CuPy or PyTorch. What an
+        array's own interface names is minded as well.
 
     Returns
     -------
@@ -87,7 +96,7 @@ def allreduce(
         except BaseException as error:
             engine_of(comm).interrupted(state, error)
             raise
-    return _allreduce(sendbuf, recvbuf, op, comm, algorithm, accumulate, codec, key)
+    return _allreduce(sendbuf, recvbuf, op, comm, algorithm, accumulate, codec, key, route, stream)
 
 
 #: The plans of MPI.COMM_WORLD by the arguments of the call, once there are some.
@@ -95,11 +104,22 @@ _world: dict[tuple, int] = {}
 
 
 def _allreduce(
-    sendbuf: Any, recvbuf: Any, op: Any, comm: Any, algorithm: Any, accumulate: Any, codec: Any, key: str | None
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    comm: Any,
+    algorithm: Any,
+    accumulate: Any,
+    codec: Any,
+    key: str | None,
+    route: str,
+    stream: Any,
 ) -> Any:
     """Bring the arguments into the form that the shortest way knows, or take the long one."""
     global _world
-    wishes = {"comm": comm, "algorithm": algorithm, "accumulate": accumulate, "codec": codec, "key": key}
+    asked = {"algorithm": algorithm, "accumulate": accumulate, "codec": codec}
+    asked |= {name: wish for name, wish in (("route", route), ("stream", stream)) if wish not in ("auto", None)}
+    wishes = {"comm": comm, "key": key, **asked}
     if sendbuf is MPI.IN_PLACE and recvbuf is not None:
         return allreduce(recvbuf, recvbuf, op, **wishes)
     if type(op) is MPI.Op and op.handle in OP_NAMES:
@@ -115,8 +135,7 @@ def _allreduce(
     call: tuple = ()
     if isinstance(sendbuf, np.ndarray) and all(isinstance(wish, Hashable) for wish in (op, accumulate, codec)):
         call = (sendbuf.dtype, sendbuf.size, op, algorithm, accumulate, codec)
-    asked = {"op": op, "algorithm": algorithm, "accumulate": accumulate, "codec": codec}
-    return engine.blocking("allreduce", sendbuf, recvbuf, call, **asked)
+    return engine.blocking("allreduce", sendbuf, recvbuf, call, op=op, **asked)
 
 
 def reduce_scatter(

@@ -9,7 +9,8 @@ from .buffers import OP_NAMES, Unsupported
 from .collectives import barrier
 from .engine import Engine
 from .execute import loop
-from .execute.channel import NODE
+from .execute.bound import NODE
+from .execute.device_arrays import is_on_device
 from .execute.loop import DONE, REFUSED
 from .execute.once import once
 from .execute.requests import in_flight
@@ -22,8 +23,8 @@ class Communicator(MPI.Intracomm):
     are ours.
 
     Everything else is inherited, and what we cannot do (MPI.MINLOC, derived datatypes, ...) goes to MPI as before,
-    unless it is to be encoded. The first three take a `codec`, as in `allreduce.allreduce`, but no method. Dup, Split
-    and the like return our class.
+    unless it is to be encoded, or lies on a device. The first three take a `codec`, as in `allreduce.allreduce`, but
+    no method. Dup, Split and the like return our class.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ class Communicator(MPI.Intracomm):
         try:
             self.engine.blocking("allreduce", sendbuf, recvbuf, key, op=op, algorithm=self.algorithm, codec=codec)
         except Unsupported:
-            if codec is not None:
+            if codec is not None or is_on_device(recvbuf):
                 raise
             super().Allreduce(sendbuf, recvbuf, op)
 
@@ -125,7 +126,7 @@ class Communicator(MPI.Intracomm):
         try:
             return self.engine.request("allreduce", sendbuf, recvbuf, op=op, algorithm=self.algorithm, codec=codec)
         except Unsupported:
-            if codec is not None:
+            if codec is not None or is_on_device(recvbuf):
                 raise
             return super().Iallreduce(sendbuf, recvbuf, op)
 
@@ -136,7 +137,7 @@ class Communicator(MPI.Intracomm):
         try:
             return self.engine.persistent("allreduce", sendbuf, recvbuf, op=op, algorithm=self.algorithm, codec=codec)
         except Unsupported:
-            if codec is not None:
+            if codec is not None or is_on_device(recvbuf):
                 raise
             return super().Allreduce_init(sendbuf, recvbuf, op, info)
 
@@ -145,6 +146,8 @@ class Communicator(MPI.Intracomm):
         try:
             self.engine.blocking("reduce_scatter", sendbuf, recvbuf, op=op)
         except Unsupported:
+            if is_on_device(recvbuf):
+                raise
             super().Reduce_scatter_block(sendbuf, recvbuf, op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
@@ -152,6 +155,8 @@ class Communicator(MPI.Intracomm):
         try:
             self.engine.blocking("allgather", sendbuf, recvbuf)
         except Unsupported:
+            if is_on_device(recvbuf):
+                raise
             super().Allgather(sendbuf, recvbuf)
 
     def Barrier(self) -> None:

@@ -15,7 +15,9 @@ from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
 from .choice import choose
 from .costs import segmented
 from .execute import loop
-from .execute.channel import NODE, Channel, Plan
+from .execute.bound import NODE, Plan
+from .execute.channel import Channel
+from .execute.device_arrays import OnDevice
 from .execute.elements import CODES
 from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
@@ -24,6 +26,7 @@ from .execute.requests import PersistentRequest, Request, break_off, finish
 from .execute.wire import kernels_of
 from .measured import Prices
 from .native import native
+from .routes import check_device, placed
 
 __all__ = ["Engine", "engine_of"]
 
@@ -89,6 +92,8 @@ class Engine:
         channel = self.channel
         channel.check()
         send, recv, result = arrays(collective, sendbuf, recvbuf, channel.rank, channel.size, root)
+        if isinstance(send, OnDevice):
+            raise ValueError("algorithm 'native' is for host memory: no MPI is trusted to reduce on a device")
         if collective not in ("allgather", "bcast"):
             as_op(op, send.dtype)
         native(channel.comm, collective, send, recv, op, root)
@@ -140,6 +145,8 @@ class Engine:
         lost: bool = False,
         prefer: str = "auto",
         alone: bool = False,
+        route: str = "auto",
+        stream: Any = None,
         **params: Any,
     ) -> tuple[Plan, tuple[np.ndarray, np.ndarray], Any]:
         """Check everything at the door; returns the plan, the two arrays it runs on, and what to hand back.
@@ -154,7 +161,7 @@ class Engine:
         if algorithm == "native":
             raise Unsupported("algorithm 'native' only runs blocking calls, and no codec")
         send, recv, result = arrays(collective, sendbuf, recvbuf, channel.rank, channel.size, root)
-        dtype, count = send.dtype, max(send.size, recv.size)
+        dtype, count, far = send.dtype, max(send.size, recv.size), isinstance(send, OnDevice)
         if collective in ("allgather", "bcast"):
             kernel: Any = "sum"
             wide = None
@@ -165,6 +172,12 @@ class Engine:
         codec = as_codec(codec, wide or dtype, kernel)
         half_wide = dtype.itemsize == 2 and wide == np.dtype(np.float32)  # what shared memory does in any case
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
+        here = here and not far
+        if far:
+            check_device((send, recv), kernel, codec, stream)
+        elif route != "auto" or stream is not None:
+            raise ValueError("route and stream are for arrays on a device")
+        named = algorithm != "auto"
         if algorithm == "auto" and codec is not None:
             asked = collective, codec, wide or dtype, count, lost, prefer
             algorithm, codec = (NODE, None) if here else self.prices.place(*asked)
@@ -178,7 +191,8 @@ class Engine:
             channel.agree(collective, f"{count} x {wide or dtype}", kernel, codec, key, *order.params, root)
         compiled = codec is None or kernels_of(codec, wide or dtype) is not None
         if alone and not lost and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
-            order = replace(order, inside=self.share_memory(params.get("nodes", ())))
+            order = replace(order, inside=() if far else self.sharing_memory(params.get("nodes", ())))
+        order = placed(self, order, route, named, alone) if far else order
         return channel.plan(order), (send, recv), result
 
     def algorithm(
@@ -212,12 +226,12 @@ class Engine:
         """Ranks that share a link; collective on first use."""
         return () if self.channel.together else self.nodes
 
-    def share_memory(self, nodes: Iterable[Iterable[int]]) -> bool:
-        """Whether these groups of ranks, if there are any, each lie on one node, and we can make use of it."""
-        groups = [set(node) for node in nodes]
-        if not groups or library() is None or self.channel.size > MOST_BLOCKS:
-            return False
-        return all(any(group <= set(node) for node in self.nodes) for group in groups)
+    def sharing_memory(self, groups: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+        """These groups of ranks, if each lies on one node and we can make use of it; else none."""
+        nodes = tuple(tuple(group) for group in groups)
+        if not nodes or library() is None or self.channel.size > MOST_BLOCKS:
+            return ()
+        return nodes if all(any(set(group) <= set(node) for node in self.nodes) for group in nodes) else ()
 
     @property
     def nodes(self) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,7 @@ from compress.context import Context
 from .buffers import as_array, as_codec, check_lossy
 from .choice import CLOSE, Choice, Coder, choose_coded, pays
 from .engine import Engine
-from .execute.channel import NODE
+from .execute.bound import NODE
 from .execute.elements import CODES
 from .methods import as_method
 

@@ -12,6 +12,7 @@ from compress.method import Method
 from .arguments import arrays
 from .buffers import as_op, check_lossy
 from .engine import Engine
+from .execute.device_arrays import OnDevice
 from .execute.table import MOST_OPERATIONS, OPERATION
 
 __all__ = ["as_method", "reduce_by"]
@@ -51,6 +52,8 @@ def reduce_by(
     channel = engine.channel
     channel.check()
     send, recv, result = arrays("allreduce", sendbuf, recvbuf, channel.rank, channel.size)
+    if isinstance(send, OnDevice):
+        raise TypeError(f"{method} is for arrays in host memory")
     op = as_op(op, send.dtype)
     check_lossy(method, send.dtype, op)
     if not isinstance(key, str):

@@ -22,6 +22,7 @@ from allreduce.execute.loop import advance
 from allreduce.execute.mpi_abi import library
 from allreduce.execute.table import FAR
 
+from .devices import devices
 from .machine import caches, driver, launcher, pinned, processor, revision, version
 
 __all__ = ["describe", "environment"]
@@ -114,7 +115,7 @@ def describe() -> None:
         begin = time.perf_counter()
         allreduce.allreduce(data, algorithm=algorithm)
         times.append(time.perf_counter() - begin)
-    channel = engine_of(None).channel
+    channel, on_devices = engine_of(None).channel, devices(engine_of(None), facts["driver"])
     if comm.rank:
         return
     compiled = library() is not None
@@ -129,7 +130,7 @@ def describe() -> None:
         print(f"publishing     {how}; by the time of 256 KB")
     print(f"started by     {facts['launcher']}; allowed cores: " + "; ".join(facts["masks"]))
     print("caches         " + ", ".join(f"{name} {size >> 10} KiB" for name, size in facts["caches"].items()))
-    print(f"devices        host memory only{', NVIDIA driver ' + facts['driver'] if facts['driver'] else ''}")
+    print("devices        " + "\n               ".join(on_devices))
     print(f"import         {importing:.2f} s without MPI")
     print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")
     print(f"               {advance.stats.cache_path}")

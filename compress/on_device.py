@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from allreduce.execute.device_kernels import cupy
+from allreduce.execute.cuda import import_cupy
 
 from . import doors
 from .context import Context
@@ -73,9 +73,9 @@ def seen(array: Any, writable: bool = False) -> Seen:
     if strides is not None and tuple(strides) != _steps(shape, dtype.itemsize):
         raise ValueError(f"an array on a device is contiguous, not of shape {shape} with strides {strides}")
     stream = face.get("stream")
-    current = cupy().cuda.get_current_stream().ptr or 1
+    current = import_cupy().cuda.get_current_stream().ptr or 1
     if stream not in (None, current):
-        cupy().cuda.runtime.streamSynchronize(stream)
+        import_cupy().cuda.runtime.streamSynchronize(stream)
     return Seen(address or 0, dtype, prod(shape))
 
 
@@ -86,13 +86,13 @@ def _steps(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def empty(nbytes: int) -> Any:
     """Bytes of device memory."""
-    return cupy().empty(nbytes, np.uint8)
+    return import_cupy().empty(nbytes, np.uint8)
 
 
 def read(address: int, nbytes: int) -> bytes:
     """What is there when all that the current stream was asked for is done."""
-    host, stream = np.empty(nbytes, np.uint8), cupy().cuda.get_current_stream()
-    runtime = cupy().cuda.runtime
+    host, stream = np.empty(nbytes, np.uint8), import_cupy().cuda.get_current_stream()
+    runtime = import_cupy().cuda.runtime
     runtime.memcpyAsync(host.ctypes.data, address, nbytes, runtime.memcpyDeviceToHost, stream.ptr)
     stream.synchronize()
     return host.tobytes()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from allreduce.execute.channel import NODE, Plan
+from allreduce.execute.bound import NODE, Plan
 from allreduce.execute.layout import AREA, AREAS, LONG, area_bytes
 from allreduce.execute.loop import DONE
 from allreduce.execute.mpi_abi import library
@@ -100,7 +100,7 @@ def play(orders, size, rng):
 
 def hierarchical(size, nbytes):
     nodes = (("nodes", (tuple(range(size)),)),)
-    return Order("allreduce", "hierarchical", nbytes // 4, I32, params=nodes, inside=True)
+    return Order("allreduce", "hierarchical", nbytes // 4, I32, params=nodes, inside=nodes[0][1])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

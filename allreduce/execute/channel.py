@@ -1,4 +1,4 @@
-"""Channels: what all collectives on one communicator share, and the plans made for it."""
+"""Channels: what all collectives on one communicator share."""
 
 import os
 import time
@@ -8,19 +8,18 @@ import numpy as np
 from mpi4py import MPI
 
 from . import loop
-from .mpi_abi import library
+from .bound import NODE, Plan
+from .cuda import cuda
+from .device import Device
 from .once import once
-from .operation import Compiled, Interpreted, Operation, Scratch
-from .plan import Order, lower
+from .operation import Compiled, Scratch
+from .plan import Order
 from .requests import breaking_off, finish
-from .shared import SMALL, lower_shared
 from .table import FAR, NEAR, TRIAL
 from .window import Window, one_node
 
-__all__ = ["NODE", "Channel", "Plan"]
+__all__ = ["Channel"]
 
-#: The name of the algorithm that reads the others' memory instead of messages.
-NODE = "node"
 #: What is run to find out how to publish.
 PROBE = Order("allreduce", NODE, 1 << 16, np.dtype(np.float32))
 TURNS, CALLS = 8, 3
@@ -101,6 +100,11 @@ class Channel:
     def window(self) -> Window:
         """The memory shared by all ranks; collective on first use."""
         return Window(self.comm, self.bcast, self.all_true)
+
+    @once
+    def device(self) -> Device:
+        """What runs on our CUDA device; collective on first use."""
+        return Device(self, cuda())
 
     def bcast(self, array: np.ndarray) -> None:
         """Copy rank 0's numbers to all ranks, by messages, within the deadline."""
@@ -184,8 +188,11 @@ class Channel:
 
     def close(self) -> None:
         """Free the duplicate; collective."""
+        orderly = not self.broken
         self.fail("the Communicator is closed")
         self.plans.clear()
+        if "device" in self.__dict__:
+            self.device.close(orderly)
         for node in self.nodes.values():
             node.close()
         if "window" in self.__dict__:
@@ -201,47 +208,3 @@ def cores(comm: MPI.Intracomm) -> int:
     usable[[min(core, MOST_CORES) for core in mine]] = 1
     comm.Allreduce(MPI.IN_PLACE, usable, MPI.MAX)
     return int(usable.sum())
-
-
-class Plan:
-    """A table bound to a channel, with the operations that run it; more than one only if several are in flight."""
-
-    def __init__(self, order: Order, channel: Channel) -> None:
-        self.order, self.channel = order, channel
-        #: whose window it uses
-        self.node = channel.inside(order.members(channel.rank)) if order.inside else channel
-        lowering = lower_shared if order.algorithm == NODE else lower
-        self.table = lowering(order, channel.rank, channel.size)
-        self.rows = self.table.array()
-        self.addresses = np.array([k.address for k in self.table.kernels] or [0], np.int64)
-        compiled = library() is not None and all(k.address for k in self.table.kernels)
-        self.kind: type[Operation] = Compiled if compiled else Interpreted
-        shared = channel.scratch.can_serve(self.table.scratch)
-        first = self.kind(self, channel.scratch if shared else Scratch())
-        self.operations: list[Operation] = [first]
-        #: the address of the first operation's state for `loop.run`, or 0
-        self.state = first.address if isinstance(first, Compiled) else 0
-
-    def new(self) -> Operation:
-        """One more operation, with memory of its own."""
-        return self.kind(self, Scratch())
-
-    def operation(self) -> Operation:
-        """One that is not running."""
-        for operation in self.operations:
-            if not operation.busy:
-                return operation
-        self.operations.append(self.new())
-        return self.operations[-1]
-
-    @property
-    def published(self) -> int:
-        """Bytes that this adds to what makes `calibrate` due."""
-        nbytes = self.order.count * self.order.dtype.itemsize
-        return nbytes if self.table.signals and nbytes > SMALL and self.node.spin else 0
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Elements of the send and of the receive buffer."""
-        count, part = self.order.count, self.order.count // self.channel.size
-        return {"reduce_scatter": (count, part), "allgather": (part, count)}.get(self.order.collective, (count, count))

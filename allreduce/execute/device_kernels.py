@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from .cuda import import_cupy
 from .elements import BFLOAT16, Kernel
 
-__all__ = ["cupy", "kernel", "launcher", "module", "name_of", "source"]
+__all__ = ["kernel", "launcher", "module", "name_of", "source"]
 
 #: No product is contracted with a sum: the bits would be others than the host's. Functions are for the device.
 OPTIONS = ("-std=c++17", "--fmad=false", "-default-device")
@@ -55,27 +56,16 @@ def source(files: Sequence[Path], constants: str) -> str:
     return "\n".join(texts)
 
 
-def cupy() -> Any:
-    """CuPy.
+@cache
+def module(text: str) -> Any:
+    """The compiled kernels of a source text.
 
     Raises
     ------
     RuntimeError
-        There is none, or no device that it can use.
+        There is no CuPy, or no device that it can use.
     """
-    try:
-        import cupy
-    except ImportError as error:
-        raise RuntimeError("arrays on a CUDA device need CuPy: pip install 'allreduce[cuda12]', or cuda13") from error
-    if not cupy.is_available():
-        raise RuntimeError(f"CuPy {cupy.__version__} finds no CUDA device or no driver")
-    return cupy
-
-
-@cache
-def module(text: str) -> Any:
-    """The compiled kernels of a source text."""
-    return cupy().RawModule(code=text, options=OPTIONS)
+    return import_cupy().RawModule(code=text, options=OPTIONS)
 
 
 def launcher(text: str, name: str, threads: int = THREADS) -> Callable[..., None]:

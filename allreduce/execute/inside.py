@@ -5,7 +5,7 @@ the others' flags, read. The areas of the window are used in turn, so that none 
 raised a flag that they raise after they have read it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from ..schedules import Recv, Schedule, Send, Step, share, sums
 from . import reductions
 from .elements import Kernel
-from .layout import AREA, AREAS, LONG, area_bytes
+from .layout import AREA, AREAS, OF_HOST, Areas
 from .lowering import Vector
 from .table import LINE, PEERS, USUALLY, Region, Table, aligned
 
@@ -34,13 +34,26 @@ class Node:
         One of them.
     dtype, op : numpy.dtype, str
         What is added up, and how; an average is divided later, by the ranks of all nodes.
+    fused : function (dtype, op)
+        The kernels.
+    areas : Areas
+        Where in the memory that they share.
     """
 
-    def __init__(self, members: Sequence[int], rank: int, dtype: np.dtype, op: str | Kernel) -> None:
+    def __init__(
+        self,
+        members: Sequence[int],
+        rank: int,
+        dtype: np.dtype,
+        op: str | Kernel,
+        fused: Callable[[np.dtype, str], tuple[Kernel, int]] = reductions.fused,
+        areas: Areas = OF_HOST,
+    ) -> None:
         self.members, self.size, self.me = members, len(members), members.index(rank)
         self.parts = PEERS + self.size  # the buffers that are the members' parts of the window
         self.dtype, self.op = dtype, "sum" if op == "avg" else op
-        self.areas = 0  # used so far, in turn
+        self.fused, self.areas = fused, areas
+        self.used = 0  # areas so far, in turn
 
     def run(self, vector: Vector, schedules: Sequence[Schedule]) -> None:
         """Append the steps of a half, given for every member, to the vector's table."""
@@ -62,7 +75,7 @@ class Node:
     def run_step(self, vector: Vector, step: Step) -> None:
         """Append a step through the window."""
         assert isinstance(self.op, str)
-        table, (kernel, elements) = vector.table, reductions.fused(self.dtype, self.op)
+        table, (kernel, elements) = vector.table, self.fused(self.dtype, self.op)
         gives = {m.blocks: vector.ready(m.blocks) for m in step if isinstance(m, Send)}
         totals = {m.blocks: vector.at(m.blocks) for m in adds(step)}
         copies = {m.blocks: self.members.index(m.peer) for m in step if isinstance(m, Recv) and not m.add}
@@ -85,10 +98,11 @@ class Node:
     def segments(self, vector: Vector) -> "list[Segment]":
         """So many that one fits into an area."""
         longest, several = max(vector.nbytes(range(b, b + 1)) for b in range(vector.blocks)), 1
-        while (stride := aligned(-(-longest // (vector.itemsize * several)) * vector.itemsize)) * vector.blocks > AREA:
+        most = self.areas.nbytes // vector.blocks
+        while (stride := aligned(-(-longest // (vector.itemsize * several)) * vector.itemsize)) > most:
             several += 1
-        areas = [LONG + (self.areas + i) % AREAS * area_bytes(self.size) for i in range(several)]
-        self.areas += several
+        areas = [self.areas.at(self.used + i, self.size) for i in range(several)]
+        self.used += several
         return [Segment(vector, i, several, area, stride) for i, area in enumerate(areas)]
 
     def meet(self, table: Table) -> None:
@@ -97,7 +111,7 @@ class Node:
 
     def close(self, table: Table) -> None:
         """If the next operation would begin with the area that was used last, let all have read it."""
-        if self.areas % AREAS == 1:
+        if self.used % AREAS == 1:
             self.meet(table)
 
 

@@ -1,11 +1,12 @@
 """The Python interpreter of a plan's table: for MPIs whose handles we do not know, and for kernels in Python.
 
 It does what the compiled loop does, through a Memory that knows how to post, copy and apply; another kind of
-memory needs no third loop.
+memory, such as a device's, needs no third loop.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from mpi4py import MPI
 
 from .elements import Kernel
 from .loop import AGAIN, DONE, SLICE
-from .table import CALL, COPY, HEAD, RECV, SEND, WAIT
+from .table import AWAIT, CALL, COPY, FUSE, HEAD, PUT, RECV, SEND, SIGNAL, WAIT
 
 __all__ = ["HostMemory", "Interpreter"]
 
@@ -58,6 +59,10 @@ class HostMemory:
     def apply(self, kernel: int, out: Place, a: Place, b: Place, count: int, number: int) -> None:
         self.kernels[kernel].call(self.at(*out), self.at(*a), self.at(*b), count, self.number + number)
 
+    def arrived(self, requests: list[MPI.Request]) -> bool:
+        """Whether these messages have been sent or received."""
+        return MPI.Request.Testall(requests)
+
 
 class Interpreter:
     """One run of a table.
@@ -67,10 +72,10 @@ class Interpreter:
     rows : numpy.ndarray
         The table, shape (rows, COLUMNS).
     memory : HostMemory
-        Or another with the same methods.
+        Or another with the same methods; for ranks that reach each other's memory also signal, met and fuse.
     """
 
-    def __init__(self, rows: np.ndarray, memory: HostMemory) -> None:
+    def __init__(self, rows: np.ndarray, memory: Any) -> None:
         self.rows, self.memory, self.pc = rows, memory, 0
         self.requests: dict[int, Any] = {}
 
@@ -78,21 +83,38 @@ class Interpreter:
         """Go on until DONE, or until something is not there yet: at once, or after a tenth of a second."""
         while self.pc < len(self.rows):
             kind, _, *r = self.rows[self.pc].tolist()
-            if kind in (SEND, RECV):
-                self.requests[r[4]] = self.memory.post(kind, r[0], r[1], r[2], r[3], r[5])
-            elif kind == COPY:
-                self.memory.copy((r[0], r[1]), (r[2], r[3]), r[4])
-            elif kind == CALL:
-                self.memory.apply(r[0], (r[1], r[2]), (r[3], r[4]), (r[5], r[6]), r[7], r[8])
-            elif kind == WAIT and not self.wait([self.requests[i] for i in range(r[0], r[1])], patient):
+            if kind == WAIT:
+                posted = [self.requests[i] for i in range(r[0], r[1])]
+                there = lasting(partial(self.memory.arrived, posted), patient)
+            elif kind == AWAIT:
+                there = lasting(self.memory.met, patient)
+            else:
+                there = True
+                self.do(kind, r)
+            if not there:
                 return AGAIN
             self.pc += 1
         return DONE
 
-    def wait(self, requests: list, patient: bool) -> bool:
-        since = time.monotonic_ns()
-        while not MPI.Request.Testall(requests):
-            if not patient or time.monotonic_ns() - since > SLICE:
-                return False
-            time.sleep(0)
-        return True
+    def do(self, kind: int, r: list[int]) -> None:
+        """A row that waits for nobody."""
+        if kind in (SEND, RECV):
+            self.requests[r[4]] = self.memory.post(kind, r[0], r[1], r[2], r[3], r[5])
+        elif kind in (COPY, PUT):
+            self.memory.copy((r[0], r[1]), (r[2], r[3]), r[4])
+        elif kind == CALL:
+            self.memory.apply(r[0], (r[1], r[2]), (r[3], r[4]), (r[5], r[6]), r[7], r[8])
+        elif kind == SIGNAL:
+            self.memory.signal()
+        elif kind == FUSE:
+            self.memory.fuse(r[0], (r[1], r[2]), (r[3], r[4]), (r[5], r[6]), r[7], (r[8], r[9]))
+
+
+def lasting(there: Callable[[], bool], patient: bool) -> bool:
+    """Whether something is there: now, or within a tenth of a second."""
+    since = time.monotonic_ns()
+    while not there():
+        if not patient or time.monotonic_ns() - since > SLICE:
+            return False
+        time.sleep(0)
+    return True

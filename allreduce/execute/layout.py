@@ -1,10 +1,13 @@
 """Where things are in a rank's part of the window: control words, slots for short vectors, areas for long ones."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from .table import LINE, aligned
 
-__all__ = ["AREA", "AREAS", "CACHE", "CONTROL", "HELLO_WORDS", "LONG", "SLOT", "SLOTS", "area_bytes"]
+__all__ = [
+    "AREA", "AREAS", "CACHE", "CONTROL", "HELLO_WORDS", "LONG", "OF_HOST", "SLOT", "SLOTS", "Areas", "area_bytes",
+]  # fmt: skip
 
 #: The control words: a flag, and where the rank's arrays lie.
 CONTROL, HELLO_WORDS = 256, 64
@@ -15,9 +18,23 @@ AREA, AREAS = 1 << 19, 3
 LONG = CONTROL + SLOTS * SLOT
 
 
-def area_bytes(size: int) -> int:
+class Areas(NamedTuple):
+    """Where the first area begins in a rank's part, and the bytes of a segment."""
+
+    start: int
+    nbytes: int
+
+    def at(self, number: int, size: int) -> int:
+        """Where the area begins that is used at a turn."""
+        return self.start + number % AREAS * area_bytes(size, self.nbytes)
+
+
+OF_HOST = Areas(LONG, AREA)
+
+
+def area_bytes(size: int, nbytes: int = AREA) -> int:
     """Of an area that holds one block per rank, each beginning a cache line."""
-    return aligned(AREA) + 2 * LINE * size
+    return aligned(nbytes) + 2 * LINE * size
 
 
 def last_cache() -> int:

@@ -61,7 +61,8 @@ class Vector:
         self.table, self.rank, self.count, self.itemsize = table, rank, count, itemsize
         self.source, self.work, self.kernel, self.elements = source, work, kernel, elements
         self.blocks = blocks
-        self.piece = max(itemsize, SEGMENT - SEGMENT % itemsize)
+        segment = table.segment or SEGMENT
+        self.piece = max(itemsize, segment - segment % itemsize)
         self.untouched = [source != work] * blocks
 
     def offset(self, block: int) -> int:

@@ -15,7 +15,7 @@ from .mpi_abi import handle, library, tag_limit, threads_need_lock
 from .table import LINE, MOST_OPERATIONS, OPERATION, PEERS, RECV, SCRATCH, SEND, WAIT
 
 if TYPE_CHECKING:
-    from .channel import Plan
+    from .bound import Plan
 
 __all__ = ["CollectiveTimeout", "Compiled", "Interpreted", "Operation", "Scratch"]
 
@@ -32,23 +32,25 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        self.memory = np.empty(0, np.uint8)
+        self.nbytes = self.address = 0
         self.busy = np.zeros(1, np.int64)
         self.users: list[Operation] = []
 
-    @property
-    def address(self) -> int:
-        return -(-self.memory.ctypes.data // LINE) * LINE
+    def allocate(self, nbytes: int) -> None:
+        """Be of another size, somewhere else."""
+        self.memory = np.empty(nbytes + LINE, np.uint8)
+        self.address = -(-self.memory.ctypes.data // LINE) * LINE
 
     def can_serve(self, nbytes: int) -> bool:
         """Whether there is room, or room can be made: not while messages come in."""
-        return nbytes + LINE <= len(self.memory) or not self.busy[0]
+        return nbytes <= self.nbytes or not self.busy[0]
 
     def serve(self, user: "Operation", nbytes: int) -> None:
         """Have room for one more user."""
         self.users.append(user)
-        if nbytes + LINE > len(self.memory):
-            self.memory = np.empty(nbytes + LINE, np.uint8)
+        if nbytes > self.nbytes:
+            self.allocate(nbytes)
+            self.nbytes = nbytes
             for other in self.users:
                 other.moved()
 
@@ -185,14 +187,17 @@ class Interpreted(Operation):
         scratch.serve(self, plan.table.scratch)
 
     def _start(self, sendbuf: int, recvbuf: int) -> None:
-        channel, table = self.plan.channel, self.plan.table
+        channel = self.plan.channel
         begun = int(channel.counters[0])
         channel.counters[0] += 1
         self.scratch.busy[0] = 1
         bases = sendbuf, recvbuf, self.scratch.address
-        number = begun % MOST_OPERATIONS * OPERATION
-        memory = HostMemory(bases, table.kernels, channel.comm, begun % tag_limit(), number)
+        memory = self.memory(bases, begun % tag_limit(), begun % MOST_OPERATIONS * OPERATION)
         self.interpreter = Interpreter(self.plan.rows, memory)
+
+    def memory(self, bases: tuple[int, int, int], tag: int, number: int) -> Any:
+        """What the interpreter works on."""
+        return HostMemory(bases, self.plan.table.kernels, self.plan.channel.comm, tag, number)
 
     def advance(self, patient: bool) -> int:
         assert self.interpreter is not None

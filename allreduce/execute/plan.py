@@ -5,6 +5,7 @@ a copy half on another. `recipe` says which, per collective; the rest is the sam
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from compress.codec import Codec
 
 from ..algorithms import TABLE, halves
 from ..schedules import Schedule, mirror, owned, share
-from . import reductions
+from . import device_reductions, reductions
 from .coded import Coded, speakers
 from .elements import Kernel
 from .inside import Node
+from .layout import OF_HOST, Areas
 from .lowering import Vector
 from .table import PLAIN, RECVBUF, SENDBUF, Region, Table
 from .wire import Wire
@@ -45,8 +47,10 @@ class Order:
         What travels is encoded with; of an all-reduce or a reduce, for a sum or an average.
     lost : bool
         Leave what the codec loses on the way in sendbuf.
-    inside : bool
-        Steps inside one of the algorithm's `nodes` go through memory that its ranks share.
+    inside : tuple of tuple of int
+        Groups of ranks: steps inside one go through memory that they share.
+    route : str
+        How messages go between devices, where the arrays lie on such; on the host none.
     """
 
     collective: str
@@ -59,18 +63,47 @@ class Order:
     params: tuple = ()
     codec: Codec | None = None
     lost: bool = False
-    inside: bool = False
+    inside: tuple[tuple[int, ...], ...] = ()
+    route: str = ""
+
+    @property
+    def place(self) -> "Place":
+        """Where the arrays lie."""
+        return DEVICE if self.route else HOST
 
     def members(self, rank: int) -> tuple[int, ...]:
         """The ranks that a rank shares memory with in this operation."""
-        if not self.inside:
-            return (rank,)
-        return next(tuple(node) for node in dict(self.params)["nodes"] if rank in node)
+        return next((tuple(node) for node in self.inside if rank in node), (rank,))
+
+
+class Place(NamedTuple):
+    """What differs between the host and a device.
+
+    Attributes
+    ----------
+    kernels : module
+        With reduction, divide, fused and cast.
+    areas : Areas
+        Of the memory that ranks share.
+    segment : int
+        Bytes of the pieces of a long message; 0: those of the host.
+    """
+
+    kernels: Any
+    areas: Areas
+    segment: int = 0
+
+
+HOST = Place(reductions, OF_HOST)
+#: A launch takes as long as 10 MB of device memory, so pieces and areas are large.
+DEVICE = Place(device_reductions, Areas(0, 1 << 25), 1 << 22)
 
 
 def lower(order: Order, rank: int, size: int) -> Table:
     """The table of one rank."""
-    table, node = Table(), Node(order.members(rank), rank, order.accumulate or order.dtype, order.op)
+    place, wide = order.place, order.accumulate or order.dtype
+    table = Table(place.segment)
+    node = Node(order.members(rank), rank, wide, order.op, place.kernels.fused, place.areas)
     both = [_halves(order, member, size) for member in node.members]
     reduce_half, copy_half = both[node.me]
     copies = [half for _, half in both]
@@ -116,10 +149,11 @@ def _start(
 ) -> Vector:
     """The vector to be summed up, in the type that sums are made in."""
     wide = order.accumulate or order.dtype
-    kernel, elements = (reductions.reduction(wide, order.op)) if isinstance(order.op, str) else (order.op, 1)
+    kernels = order.place.kernels
+    kernel, elements = (kernels.reduction(wide, order.op)) if isinstance(order.op, str) else (order.op, 1)
     if wide != order.dtype:
         room = table.keep(order.count * wide.itemsize)
-        table.apply(reductions.cast(wide, order.dtype), room, source, Region(PLAIN, 0), order.count)
+        table.apply(kernels.cast(wide, order.dtype), room, source, Region(PLAIN, 0), order.count)
         source = final = room
     if order.codec is not None:
         wire = Wire(order.codec, wide, order.count, half.blocks, size)
@@ -134,7 +168,7 @@ def _average(order: Order, summed: Vector, held: list[range], size: int) -> None
     """Divide, where a block is finished; from then on bits are only copied."""
     if order.op != "avg" or size == 1:
         return
-    kernel, elements = reductions.divide(order.accumulate or order.dtype)
+    kernel, elements = order.place.kernels.divide(order.accumulate or order.dtype)
     for run in held:
         count = summed.nbytes(run) // summed.itemsize * elements
         summed.table.apply(kernel, summed.home(run), summed.at(run), Region(PLAIN, size), count)
@@ -149,6 +183,6 @@ def _rounded(order: Order, summed: Vector, held: list[range], final: Region) -> 
     result = Vector(summed.table, summed.rank, order.count, order.dtype.itemsize, summed.blocks, final, final)
     for run in held:
         count = summed.nbytes(run) // summed.itemsize
-        kernel = reductions.cast(order.dtype, wide)
+        kernel = order.place.kernels.cast(order.dtype, wide)
         summed.table.apply(kernel, result.home(run), summed.home(run), Region(PLAIN, 0), count)
     return result

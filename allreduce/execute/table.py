@@ -131,9 +131,12 @@ class Table:
         Bytes of our own buffer that the rows use.
     requests : int
         Most requests in flight at once.
+    segment : int
+        Bytes of the pieces of a long message, if not as many as is best on the host.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, segment: int = 0) -> None:
+        self.segment = segment
         self.rows: list[tuple[int, ...]] = []
         self.kernels: list[Kernel] = []
         self.scratch = self.requests = 0

@@ -6,10 +6,13 @@ import shutil
 import subprocess
 import tempfile
 from functools import cache
+from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
 
 import pytest
+
+from allreduce.execute.cache import _private_directory
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++") or shutil.which("c++")
@@ -25,12 +28,18 @@ class KernelError(RuntimeError):
 
 
 def _library(text, options, mode):
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "kernels.so"
-        command = [COMPILER, *FLAGS, *options, "-x", "c++", "-", "-o", library]
-        done = subprocess.run(command, input=text, text=True, capture_output=True)
-        assert done.returncode == 0, done.stderr[:4000]
-        return ctypes.CDLL(str(library), mode)
+    """Compiled once a machine: ranks and runs use what others have compiled."""
+    header = (HERE / "engine.h").read_text()
+    name = sha256(repr((text, options, FLAGS, header)).encode()).hexdigest()
+    library = Path(_private_directory()) / f"{name}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            new = Path(folder) / "kernels.so"
+            command = [COMPILER, *FLAGS, *options, "-x", "c++", "-", "-o", new]
+            done = subprocess.run(command, input=text, text=True, capture_output=True)
+            assert done.returncode == 0, done.stderr[:4000]
+            new.replace(library)
+    return ctypes.CDLL(str(library), mode)
 
 
 @cache

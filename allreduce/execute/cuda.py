@@ -1,0 +1,170 @@
+"""What we need of CUDA, by CuPy: memory, copies, streams and events of one device, and memory of other processes.
+
+Addresses are numbers. But for this class, and for the kernels, which run on CuPy's current stream, nothing in the
+package calls CUDA; so tests can put another class in its place.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from platform import node
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Cuda", "cuda", "import_cupy"]
+
+#: Of cudaMemcpyAsync: the addresses say where they are.
+ANY_KIND = 4
+
+
+class Opened(NamedTuple):
+    """An event of another process."""
+
+    ptr: int
+
+
+class Cuda:
+    """The device that is current when it is made."""
+
+    def __init__(self) -> None:
+        self.cupy = import_cupy()
+        self.runtime = self.cupy.cuda.runtime
+        self.device = self.cupy.cuda.Device()
+
+    @property
+    def name(self) -> bytes:
+        """What no other device has, in 16 bytes: a hash, for CuPy cuts a UUID off at its first zero."""
+        facts = node(), self.device.pci_bus_id, self.runtime.getDeviceProperties(self.device.id).get("uuid")
+        return sha256(repr(facts).encode()).digest()[:16]
+
+    def device_of(self, address: int) -> int:
+        """The number of the device whose memory it is."""
+        return self.runtime.pointerGetAttributes(address).device
+
+    @property
+    def number(self) -> int:
+        return self.device.id
+
+    # --- memory ------------------------------------------------------------------------------------
+
+    def malloc(self, nbytes: int) -> int:
+        with self.device:
+            return self.runtime.malloc(nbytes)
+
+    def free(self, address: int) -> None:
+        self.runtime.free(address)
+
+    def pinned(self, nbytes: int) -> int:
+        """Host memory that copies from and to the device need not wait for."""
+        with self.device:
+            return self.runtime.hostAlloc(nbytes, 0)
+
+    def free_pinned(self, address: int) -> None:
+        self.runtime.freeHost(address)
+
+    def copy(self, to: int, from_: int, nbytes: int, stream: Any) -> None:
+        self.runtime.memcpyAsync(to, from_, nbytes, ANY_KIND, stream.ptr)
+
+    def upload(self, to: int, values: np.ndarray) -> None:
+        """Copy from ordinary memory, now."""
+        self.runtime.memcpy(to, values.ctypes.data, values.nbytes, ANY_KIND)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, order: str) -> Any:
+        """An array of CuPy's."""
+        return self.cupy.empty(shape, dtype, order)
+
+    def from_dlpack(self, tensor: Any) -> Any:
+        """An array of CuPy's that is the same memory, ready on the current stream."""
+        return self.cupy.from_dlpack(tensor)
+
+    # --- order -------------------------------------------------------------------------------------
+
+    def stream(self) -> Any:
+        """A new one, which waits for no other."""
+        with self.device:
+            return self.cupy.cuda.Stream(non_blocking=True)
+
+    def stream_at(self, handle: int) -> Any:
+        """The one that another library made."""
+        return self.cupy.cuda.ExternalStream(handle)
+
+    def current(self) -> Any:
+        return self.cupy.cuda.get_current_stream()
+
+    @contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        """What is called inside runs on this device, kernels on this stream."""
+        with self.device, stream:
+            yield
+
+    def record(self, stream: Any, event: Any = None) -> Any:
+        """An event after all that was asked of a stream so far; a new one, or one again."""
+        event = event or self.cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """Let what is asked of a stream from now on come after an event."""
+        self.runtime.streamWaitEvent(stream.ptr, event.ptr)
+
+    def done(self, event: Any) -> bool:
+        return event.done
+
+    def synchronize(self) -> None:
+        """Wait for all that was asked of the device."""
+        self.device.synchronize()
+
+    # --- other processes of this node --------------------------------------------------------------
+
+    def shared_event(self) -> Any:
+        with self.device:
+            return self.cupy.cuda.Event(disable_timing=True, interprocess=True)
+
+    def export_event(self, event: Any) -> bytes:
+        return bytes(self.runtime.ipcGetEventHandle(event.ptr))
+
+    def open_event(self, handle: bytes) -> Opened:
+        with self.device:
+            return Opened(self.runtime.ipcOpenEventHandle(handle))
+
+    def export(self, address: int) -> bytes:
+        """What another process can open of memory that `malloc` made."""
+        return bytes(self.runtime.ipcGetMemHandle(address))
+
+    def open(self, handle: bytes) -> int:
+        with self.device:
+            return self.runtime.ipcOpenMemHandle(handle)
+
+    def shut(self, address: int) -> None:
+        self.runtime.ipcCloseMemHandle(address)
+
+
+def import_cupy() -> Any:
+    """CuPy, with a device that it can use.
+
+    Raises
+    ------
+    RuntimeError
+        There is none.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise RuntimeError("arrays on a CUDA device need CuPy: pip install 'allreduce[cuda12]', or cuda13") from error
+    if not cupy.is_available():
+        raise RuntimeError(f"CuPy {cupy.__version__} finds no CUDA device or no driver")
+    return cupy
+
+
+@cache
+def cuda() -> Any:
+    """CUDA on the device of this process.
+
+    Raises
+    ------
+    RuntimeError
+        There is no CuPy, or no device that it can use.
+    """
+    return Cuda()

@@ -1,0 +1,347 @@
+"""A CUDA device that is none: what the class `Cuda` does, on memory of this process that only it can touch.
+
+All that is asked of a stream is done at once, so results are right whatever the order. The order is proven instead:
+every stream, and the host, has a clock; an event carries the clock of its stream to whoever waits for it; and every
+byte remembers when and by whom it was last written and read. Who touches a byte without having waited for that is
+told so. Messages under way count as well. Between the calls memory is locked: to touch it ends the process.
+"""
+
+import ctypes
+import mmap
+import os
+import re
+import struct
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import cpu
+import numpy as np
+from mpi4py import MPI
+
+SIZE = MPI.COMM_WORLD.size
+#: Streams of a process, the host included.
+AGENTS = 16
+NONE, READ_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE
+ITEMSIZES = {
+    "Half": 2, "BFloat16": 2, "unsigned char": 1, "signed char": 1, "unsigned short": 2, "signed short": 2,
+    "unsigned int": 4, "signed int": 4, "unsigned long long": 8, "signed long long": 8, "float": 4, "double": 8,
+    "Complex<float>": 8, "Complex<double>": 16,
+}  # fmt: skip
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class OrderError(AssertionError):
+    """Something was touched before what it should have waited for."""
+
+
+class Memory:
+    """Bytes in a file without a name; of each, who wrote it last and when, and when all agents have last read it."""
+
+    def __init__(self, nbytes, file):
+        self.file, self.nbytes = file, nbytes
+        room = self.room = -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        total = room * (1 + 4 + 4 + 4 * AGENTS * SIZE)
+        if os.fstat(file).st_size < total:
+            os.ftruncate(file, total)
+        self.map = mmap.mmap(file, total)
+        whole = np.frombuffer(self.map, np.uint8)
+        self.address = whole.ctypes.data
+        self.bytes = whole[:room]
+        times = whole[room:].view(np.int32).reshape(-1, room)
+        self.written, self.writer, self.read = times[0], times[1], times[2:]
+
+    def lock(self, protection):
+        assert libc.mprotect(ctypes.c_void_p(self.address), ctypes.c_size_t(self.room), protection) == 0
+
+
+class Stream:
+    def __init__(self, agent, handle):
+        self.agent, self.handle = agent, handle
+        self.clock = np.zeros(AGENTS * SIZE, np.int32)
+
+    def tick(self, host):
+        np.maximum(self.clock, host.clock, out=self.clock)
+        self.clock[self.agent] += 1
+
+
+class Event:
+    def __init__(self, file=None, polls=0):
+        self.file = os.memfd_create("event") if file is None else file
+        if file is None:
+            os.ftruncate(self.file, mmap.PAGESIZE)
+        self.clock = np.frombuffer(mmap.mmap(self.file, mmap.PAGESIZE), np.int32)[: AGENTS * SIZE]
+        self.polls = polls
+
+    def __del__(self):
+        os.close(self.file)
+
+
+class Array:
+    """Somebody's array on the device."""
+
+    def __init__(self, fake, shape, dtype, strides=None, stream=None, read_only=False):
+        self.shape, self.dtype, self.strides = shape, np.dtype(dtype), strides
+        self.size = int(np.prod(shape))
+        self.nbytes = self.size * self.dtype.itemsize
+        self.fake, self.address = fake, fake.malloc(self.nbytes)
+        self.stream, self.read_only = stream, read_only
+
+    def __del__(self):
+        os.close(self.fake.memories.pop(self.address).file)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "shape": self.shape, "typestr": self.dtype.str, "data": (self.address, self.read_only), "version": 3,
+            "strides": self.strides, "stream": self.stream,
+        }  # fmt: skip
+
+
+class Fake:
+    """Methods are those of `allreduce.execute.cuda.Cuda`."""
+
+    number = 0
+
+    def __init__(self, rank, aware=False, seed=0):
+        self.rank, self.aware, self.random = rank, aware, np.random.default_rng(seed + rank)
+        self.memories, self.opened, self.flying = {}, [], []
+        self.made = rank * AGENTS
+        self.handles = {}
+        self.host = self.stream()
+        self.default = self.active = self.stream()
+        self.name = f"fake {rank:11}".encode()
+
+    # --- memory
+
+    def malloc(self, nbytes, pinned=False):
+        memory = Memory(nbytes, os.memfd_create("device"))
+        memory.bytes[:] = 0xFF
+        return self.add(memory, pinned)
+
+    def add(self, memory, pinned=False):
+        memory.pinned = pinned
+        self.memories[memory.address] = memory
+        memory.lock(READ_WRITE if self.aware or pinned else NONE)
+        return memory.address
+
+    def free(self, address):
+        memory = self.memories.pop(address)
+        memory.lock(READ_WRITE)
+        os.close(memory.file)
+        self.synchronize()
+
+    def pinned(self, nbytes):
+        return self.malloc(nbytes, pinned=True)
+
+    def free_pinned(self, address):
+        """CUDA does not wait here."""
+        self.touch(self.host, address, self.memories[address].nbytes, True)
+        self.memories.pop(address)
+
+    def device_of(self, address):
+        self.find(address, 1)
+        return self.number
+
+    def find(self, address, nbytes):
+        for start, memory in self.memories.items():
+            if start <= address and address + nbytes <= start + memory.room:
+                return memory, slice(address - start, address - start + nbytes)
+        raise OrderError(f"no memory at {address:#x}, {nbytes} bytes")
+
+    def empty(self, shape, dtype, order):
+        assert order == "C"
+        return Array(self, shape, dtype, stream=self.active.handle)
+
+    # --- who touches what, and when
+
+    @contextmanager
+    def open_for(self, stream):
+        """What a stream does at once; memory is unlocked when it is touched."""
+        stream.tick(self.host)
+        yield
+        for memory in self.opened:
+            memory.lock(READ_WRITE if self.aware or memory.pinned else NONE)
+        self.opened.clear()
+
+    def touch(self, agent, address, nbytes, writes, arriving=False):
+        """Check and note that bytes are read or written."""
+        if not nbytes:
+            return
+        memory, where = self.find(address, nbytes)
+        memory.lock(READ_WRITE)
+        self.opened.append(memory)
+        for other, length, receives in self.flying:
+            if (writes or receives) and other < address + nbytes and address < other + length and not arriving:
+                raise OrderError(f"{'written' if writes else 'read'} while a message is under way")
+        clock, written, read = agent.clock, memory.written[where], memory.read[:, where]
+        if not writes and (written == 0).any():
+            raise OrderError("read before it is written")
+        if (written > clock[memory.writer[where]]).any():
+            raise OrderError(f"{'written' if writes else 'read'} without waiting for who wrote it")
+        if writes and (read > clock[:, None]).any():
+            raise OrderError("written without waiting for who reads it")
+        if writes:
+            written[:], memory.writer[where] = clock[agent.agent], agent.agent
+        else:
+            read[agent.agent] = clock[agent.agent]
+
+    # --- what is asked of streams
+
+    def copy(self, to, from_, nbytes, stream):
+        with self.open_for(stream):
+            self.touch(stream, from_, nbytes, False)
+            self.touch(stream, to, nbytes, True)
+            ctypes.memmove(to, from_, nbytes)
+
+    def upload(self, to, values):
+        with self.open_for(self.host):
+            self.touch(self.host, to, values.nbytes, True)
+            ctypes.memmove(to, values.ctypes.data, values.nbytes)
+
+    def module(self, text):
+        """As `device_kernels.module`."""
+        return SimpleNamespace(get_function=lambda name: lambda *call: self.kernel(text, name, *call))
+
+    def kernel(self, text, name, grid, block, arguments):
+        types = {which: ITEMSIZES[kind] for kind, which in re.findall(r"typedef ([\w<> ]+) (T|To|From);", text)}
+        stream = self.active
+        with self.open_for(stream):
+            for address, nbytes, writes in sorted(self.ranges(name, arguments, types), key=lambda r: r[2]):
+                self.touch(stream, address, nbytes, writes)
+            cpu.module(text).get_function(name)(grid, block, arguments)
+
+    def ranges(self, name, arguments, types):
+        if name == "cast":
+            out, a, count = arguments
+            return [(out, count * types["To"], True), (a, count * types["From"], False)]
+        if name == "divide":
+            out, a, _, count = arguments
+            operands = [a]
+        elif name.startswith("fused_"):
+            out, parts, size, count, also = arguments
+            assert not also
+            self.touch(self.active, parts, 8 * size, False)
+            memory, where = self.find(parts, 8 * size)
+            operands = memory.bytes[where].view(np.int64).tolist()
+        else:
+            assert name.startswith("reduce_")
+            out, *operands, count = arguments
+        nbytes = count * types["T"]
+        return [(out, nbytes, True), *((operand, nbytes, False) for operand in operands)]
+
+    # --- order
+
+    def stream(self):
+        self.made += 1
+        assert self.made < (self.rank + 1) * AGENTS
+        stream = Stream(self.made, 0x5000 + self.made)
+        self.handles[stream.handle] = stream
+        return stream
+
+    def stream_at(self, handle):
+        return self.handles[handle]
+
+    def current(self):
+        return self.active
+
+    @contextmanager
+    def on(self, stream):
+        before, self.active = self.active, stream
+        yield
+        self.active = before
+
+    def record(self, stream, event=None):
+        event = event or Event(polls=self.random.integers(3))
+        stream.tick(self.host)
+        event.clock[:] = stream.clock
+        return event
+
+    def wait(self, stream, event):
+        np.maximum(stream.clock, event.clock, out=stream.clock)
+
+    def done(self, event):
+        event.polls -= 1
+        if event.polls < 0:
+            np.maximum(self.host.clock, event.clock, out=self.host.clock)
+        return event.polls < 0
+
+    def synchronize(self):
+        for stream in self.handles.values():
+            np.maximum(self.host.clock, stream.clock, out=self.host.clock)
+
+    # --- other processes
+
+    def shared_event(self):
+        return Event()
+
+    def export_event(self, event):
+        return struct.pack("qqq", os.getpid(), event.file, 0).ljust(64, b"\0")
+
+    def open_event(self, handle):
+        pid, file, _ = struct.unpack("qqq", handle[:24])
+        return Event(os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR))
+
+    def export(self, address):
+        memory = self.memories[address]
+        return struct.pack("qqq", os.getpid(), memory.file, memory.nbytes).ljust(64, b"\0")
+
+    def open(self, handle):
+        pid, file, nbytes = struct.unpack("qqq", handle[:24])
+        return self.add(Memory(nbytes, os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)))
+
+    def shut(self, address):
+        os.close(self.memories.pop(address).file)
+
+    # --- for tests
+
+    def put(self, values, writer=None, **facts):
+        """An array, written by a stream of its own library."""
+        stream = writer or self.active
+        array = Array(self, values.shape, values.dtype, **facts)
+        values = np.ascontiguousarray(values)
+        with self.open_for(stream):
+            self.touch(stream, array.address, values.nbytes, True)
+            ctypes.memmove(array.address, values.ctypes.data, values.nbytes)
+        return array
+
+    def get(self, array, stream=None):
+        """Its values, as a stream sees them."""
+        stream, values = stream or self.active, np.empty(array.shape, array.dtype)
+        with self.open_for(stream):
+            self.touch(stream, array.address, values.nbytes, False)
+            ctypes.memmove(values.ctypes.data, array.address, values.nbytes)
+        return values
+
+
+class Watched:
+    """A communicator whose messages are touches by the host."""
+
+    def __init__(self, comm, fake):
+        self.comm, self.fake = comm, fake
+
+    def Isend(self, message, peer, tag):
+        return Flight(self.fake, message[0], False, self.comm.Isend(message, peer, tag))
+
+    def Irecv(self, message, peer, tag):
+        return Flight(self.fake, message[0], True, self.comm.Irecv(message, peer, tag))
+
+
+class Flight:
+    def __init__(self, fake, memory, receives, request):
+        self.fake, self.request, self.receives = fake, request, receives
+        self.place = memory.address, memory.nbytes
+        found, _ = fake.find(*self.place)
+        if not (found.pinned or fake.aware):
+            raise OrderError("an MPI that knows no devices got memory of one")
+        fake.host.tick(fake.host)
+        fake.touch(fake.host, *self.place, receives)
+        fake.flying.append((*self.place, receives))
+
+    def Test(self):
+        if self.request is not None and self.request.Test():
+            self.fake.flying.remove((*self.place, self.receives))
+            if self.receives:
+                self.fake.host.tick(self.fake.host)
+                self.fake.touch(self.fake.host, *self.place, True, arriving=True)
+            self.request = None
+        return self.request is None
