@@ -39,8 +39,13 @@ def prices_of(comm: MPI.Intracomm, nodes: Nodes) -> Prices:
         sent = np.maximum(np.array(seconds) - idle, 0.1 * np.array(seconds))
         least = np.minimum.accumulate(sent[::-1])[::-1]  # what takes longer than something longer was disturbed
         found[where] = Price(lengths, tuple(least.tolist()))
+    both = 0.0
+    if len(nodes) > 2:  # of two, each sends to the one that it receives from anyhow
+        peer, probe = partners(nodes).get(comm.rank, MPI.PROC_NULL), PROBES[-2]
+        one_way = found["between"].seconds[-2]
+        both = float(np.clip((exchange(comm, peer, peer, *probe) - idle) / one_way - 1, 0, 1))
     values = np.ones(ADDED, np.float32)
-    return Prices(**found, added=slowest(comm, partial(np.add, values, 1, out=values), 10) / values.nbytes)
+    return Prices(**found, both=both, added=slowest(comm, partial(np.add, values, 1, out=values), 10) / values.nbytes)
 
 
 def shifts(nodes: Nodes) -> dict[str, Shift]:
@@ -49,6 +54,12 @@ def shifts(nodes: Nodes) -> dict[str, Shift]:
     places = [node[j] for j in range(max(map(len, nodes))) for node in nodes if j < len(node)]
     found = {"inside": inside} if max(map(len, nodes)) > 1 else {}
     return found | ({"between": around(tuple(places))} if len(nodes) > 1 else {})
+
+
+def partners(nodes: Nodes) -> Shift:
+    """Every other node and the next one: rank by rank, each is the other's."""
+    pairs = [(a, b) for i in range(0, len(nodes) - 1, 2) for a, b in zip(nodes[i], nodes[i + 1], strict=False)]
+    return dict(pairs) | {b: a for a, b in pairs}
 
 
 def around(ranks: tuple[int, ...]) -> Shift:

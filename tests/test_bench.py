@@ -15,7 +15,7 @@ from bench.codec_speed import measure
 from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
 from bench.environment import settings
 from bench.inputs import Case, exact, lossy, real
-from bench.links import shifts
+from bench.links import partners, shifts
 from bench.model import Price, Prices, predict
 from bench.peers import table
 from bench.plan import Sweep
@@ -64,6 +64,9 @@ def test_ranks_of_a_node_share_its_link():
     for name, nbytes, count in (("ring", 14, 14), ("rabenseifner", 24, 4), ("hierarchical", 12, 4)):
         assert predict(name, nodes, 8, wire) == pytest.approx(nbytes)
         assert predict(name, nodes, 8, messages) == pytest.approx(count)
+    twice = wire._replace(both=1.0)  # rabenseifner sends to whom it receives from, and ring to another
+    assert [predict(name, nodes, 8, twice) for name in ("ring", "rabenseifner")] == pytest.approx([14, 48])
+    assert partners(((0, 1), (2, 3), (4,))) == {0: 2, 1: 3, 2: 0, 3: 1}
     for uneven in (nodes, ((0, 1, 2), (3,))):
         for shift in shifts(uneven).values():
             assert sorted(shift) == sorted(shift.values()) == sorted(sum(uneven, ()))
