@@ -93,8 +93,8 @@ class ProcessGroup(PyGroup):
     def all_gather_single_coalesced(self, outs: Tensors, mine: Tensors, opts: Any = None) -> Work:
         def job() -> None:
             for out, own in zip(outs, mine):
-                own = MPI.IN_PLACE if self.in_its_place(own, out) else bytes_of(own.contiguous())
-                through(out, partial(allgather, own, comm=self.comm), bytes_of)
+                sent = MPI.IN_PLACE if self.in_its_place(own, out) else bytes_of(own.contiguous())
+                through(out, partial(allgather, sent, comm=self.comm), bytes_of)
 
         return self.run(job, outs, opts)
 
