@@ -25,8 +25,9 @@ def through(
     tensor: torch.Tensor, call: Callable[[np.ndarray], Any], view: Callable[[torch.Tensor], np.ndarray] = of_tensor
 ) -> None:
     """Call with a tensor's memory as an array; if that has gaps, with a copy, which is then copied back."""
-    if not tensor.is_cpu:
-        raise ValueError(f"backend 'allreduce' is for tensors in host memory, not on {tensor.device}")
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        found = f"{tensor.layout} on {tensor.device}"
+        raise ValueError(f"backend 'allreduce' is for dense tensors in host memory, not {found}")
     if tensor.is_contiguous():
         call(view(tensor))
         return

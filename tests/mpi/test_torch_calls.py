@@ -251,6 +251,7 @@ def test_errors_at_the_door():
         (lambda: dist.all_gather(rooms(2, 3), torch.zeros(6)), "shape"),
         (lambda: dist.all_to_all_single(torch.zeros(SIZE + 1), torch.zeros(SIZE + 1), [1] * SIZE, [1] * SIZE), "rows"),
         (lambda: dist.all_to_all([*rooms(2), torch.zeros(2)], rooms(2)), "one for each rank"),
+        (lambda: dist.all_reduce(torch.eye(2).to_sparse()), "dense tensors"),
     ]
     for call, words in bad:
         with pytest.raises((ValueError, RuntimeError), match=words):
