@@ -55,6 +55,8 @@ class Communicator(MPI.Intracomm):
     _owned = False
 
     def __new__(cls, comm: MPI.Intracomm | None = None, **_: Any) -> "Communicator":
+        if not isinstance(comm, (MPI.Intracomm, type(None))):
+            raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
         return super().__new__(cls, MPI.COMM_WORLD if comm is None else comm)
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class Engine:
     """
 
     def __init__(self, comm: MPI.Intracomm, timeout: float | None = None, together: bool = False) -> None:
+        if not isinstance(timeout, (Real, type(None))):
+            raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds or None, not {timeout!r}")
         if comm == MPI.COMM_NULL:

@@ -54,8 +54,9 @@ class Mesh:
         self, comm: MPI.Intracomm | None = None, *, data: int = 1, tensor: int = 1, pipeline: int = 1
     ) -> None:
         axes = {"tensor": tensor, "data": data, "pipeline": pipeline}
-        size = MPI.COMM_WORLD.size if comm is None else comm.size
-        _check(axes, size)
+        if not isinstance(comm, (MPI.Intracomm, type(None))):
+            raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
+        _check(axes, MPI.COMM_WORLD.size if comm is None else comm.size)
         self._own = not isinstance(comm, Communicator)
         self.comm = comm if isinstance(comm, Communicator) else Communicator(comm)
         place, stride = side_by_side(self.comm.engine.nodes, tensor).index(self.comm.rank), 1
