@@ -2,7 +2,6 @@
 
 import io
 from datetime import timedelta
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip instal
 
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook  # noqa: E402
-from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from training import STEPS, Net, batches, bits, gradients, images, loss_of, sgd, train  # noqa: E402
 
@@ -174,32 +171,6 @@ def test_unchanged_loop_like_gloo(world, way):
         verdict.check(np.allclose(losses, wanted, rtol=1e-6, atol=0), np.abs(losses / wanted - 1).max())
         verdict.check(losses[-5:].mean() < 0.9 * losses[:5].mean(), "does not learn", losses)
         verdict.same(bits(model), "parameters")
-
-
-def fully_sharded(group, **wishes):
-    net, mesh = Net(), DeviceMesh.from_group(group, "cpu")
-    for part in (net.layers[0], net):
-        fully_shard(part, mesh=mesh, **wishes)
-    return net
-
-
-SHARDED = {
-    "FSDP": lambda group: FullyShardedDataParallel(Net(), group, device_id=torch.device("cpu")),
-    "FSDP2": fully_sharded,
-    "bfloat16": partial(fully_sharded, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)),
-}
-
-
-@pytest.mark.parametrize("way", SHARDED)
-def test_sharded_parameters_like_gloo(world, way):
-    """The bfloat16 of another order of sums may round the other way."""
-    with Verdict() as verdict:
-        losses, wanted = [], []
-        for group, found in ((dist.group.WORLD, losses), (world, wanted)):
-            model = SHARDED[way](group)
-            found.extend(train(model, sgd(model, lr=0.5), 40))
-        verdict.check(np.allclose(losses, wanted, rtol=1e-2 if way == "bfloat16" else 1e-6, atol=0), losses, wanted)
-        verdict.check(np.mean(losses[-5:]) < 0.95 * np.mean(losses[:5]), "does not learn", losses)
 
 
 def test_restart_in_the_middle():
