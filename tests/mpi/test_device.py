@@ -146,8 +146,6 @@ def test_streams_are_waited_for(fake, route, comm):
 
 
 def test_a_stream_that_is_not_waited_for_is_found(fake, route, monkeypatch):
-    if route == "ipc" and SIZE == 1:
-        pytest.skip("one rank alone copies")
     monkeypatch.setattr(device_arrays.OnDevice, "streams", lambda self: [])
     with allreduce.Communicator(MPI.COMM_WORLD) as comm, pytest.raises(OrderError, match="read without waiting"):
         allreduce.allreduce(fake.put(np.ones(100, F)), algorithm="one_shot", comm=comm)
