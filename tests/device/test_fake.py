@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake import Array, Fake, OrderError
+from clocks import Array, OrderError
+from fake import Fake
 
 X = np.arange(8, dtype=np.float32)
 

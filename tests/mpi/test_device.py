@@ -1,6 +1,7 @@
 """Arrays on a device, which is a fake: every algorithm by every route, and who waits for whom."""
 
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,9 @@ from witness import HALF, RANK, SIZE, Verdict, counts, exact, modules_with, redu
 
 sys.path.append(str(Path(__file__).parents[1] / "device"))
 import cpu
-from fake import Array, Fake, OrderError, Watched
+from clocks import Array, OrderError
+from fake import Fake
+from watched import Watched
 
 import allreduce
 from allreduce import routes
@@ -19,6 +22,7 @@ from allreduce.engine import engine_of
 from allreduce.execute import aware, cuda, device_arrays, device_kernels, device_reductions, plan
 from allreduce.execute.device import CARRIERS
 from allreduce.execute.layout import Areas
+from bench.devices import devices
 
 pytestmark = [pytest.mark.mpi, cpu.needs_compiler]
 
@@ -142,8 +146,6 @@ def test_streams_are_waited_for(fake, route, comm):
 
 
 def test_a_stream_that_is_not_waited_for_is_found(fake, route, monkeypatch):
-    if route == "ipc" and SIZE == 1:
-        pytest.skip("one rank alone copies")
     monkeypatch.setattr(device_arrays.OnDevice, "streams", lambda self: [])
     with allreduce.Communicator(MPI.COMM_WORLD) as comm, pytest.raises(OrderError, match="read without waiting"):
         allreduce.allreduce(fake.put(np.ones(100, F)), algorithm="one_shot", comm=comm)
@@ -173,6 +175,22 @@ def test_all_memory_is_given_back(fake, route):
                 run(fake, comm, exact(F, "sum", count), "same", algorithm=algorithm)
         assert len(fake.memories) > 0 or SIZE == 1
     assert not fake.memories
+
+
+def test_what_the_environment_shows(fake, comm):
+    found, short, _ = devices(comm.engine, "580")
+    assert found == "CUDA, NVIDIA driver 580; one for each rank"
+    assert ("by ipc" in short) == together
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ranks_with_one_device_are_named(fake, monkeypatch):
+    monkeypatch.setattr(fake, "name", b"one device 16 bt")
+    everyone = ", ".join(map(str, range(SIZE)))
+    with allreduce.Communicator(MPI.COMM_WORLD) as comm, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert everyone in devices(comm.engine, None)[0]
+    assert any("bind_device" in str(warning.message) for warning in said) == (RANK == 0)
 
 
 def test_which_route(fake, comm, monkeypatch):
