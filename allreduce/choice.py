@@ -68,8 +68,8 @@ def choose(
     """The algorithm that costs least.
 
     Ranks of one node share its link. `hierarchical` takes every byte over it once; its steps inside a node are
-    priced as two messages. Between nodes a ring is taken if it is as fast: no rank of it sends to whom it receives from,
-    at which Open MPI over TCP, for one, is up to twice as slow.
+    priced as two messages. Between nodes a ring is taken if it is as fast: none of its ranks sends to whom it receives
+    from, at which Open MPI over TCP, for one, is up to twice as slow.
     """
     names = [n for n in supporting(collective) if TABLE[n].auto and (TABLE[n].ordered or not ordered)]
     shared = link._replace(beta=sharing(nodes) * link.beta)
