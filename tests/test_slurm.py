@@ -185,7 +185,7 @@ long cancelled "$OWN"; cancelled=$job
 long signalled "$SRUN"; signalled=$job
 for job in sweep alone; do sbatch $job.sh >/dev/null; done
 bash array.sh >/dev/null
-rows limit; scontrol update JobId=$limit EndTime=now
+rows limit; scontrol update JobId=$limit EndTime=now+5seconds
 rows warned; scontrol update JobId=$warned EndTime=now+100seconds
 rows cancelled; scancel "$cancelled"
 rows signalled; scancel --signal=USR1 --batch "$signalled"
