@@ -13,7 +13,8 @@ import numpy as np
 from mpi4py import MPI
 
 from .elements import Kernel
-from .loop import AGAIN, DONE, SLICE
+from .loop import AGAIN, DONE
+from .state import SLICE
 from .table import AWAIT, CALL, COPY, FUSE, HEAD, PUT, RECV, SEND, SIGNAL, WAIT
 
 __all__ = ["HostMemory", "Interpreter"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
-from . import loop
+from . import loop, state
 from .interpreter import HostMemory, Interpreter
 from .loop import DONE, ERROR
 from .mpi_abi import handle, library, tag_limit, threads_need_lock
@@ -128,32 +128,32 @@ class Compiled(Operation):
         super().__init__(plan, scratch)
         mpi, table, channel, node = library(), plan.table, plan.channel, plan.node
         assert mpi is not None
-        self.state = np.zeros(loop.WORDS, np.int64)
+        self.state = np.zeros(state.WORDS, np.int64)
         self.requests = np.zeros((table.requests + 1) * mpi.request_size, np.uint8)
         self.status = np.zeros(16, np.int64)
         self.bases, self.parts = np.zeros(PEERS + 4 * node.size, np.int64), np.zeros(node.size, np.int64)
         sends, recvs = plan.counts
         words = {
-            loop.ROWS: len(plan.rows), loop.TABLE: plan.rows.ctypes.data, loop.KERNELS: plan.addresses.ctypes.data,
-            loop.BUSY: scratch.busy.ctypes.data, loop.BASES: self.bases.ctypes.data,
-            loop.REQUESTS: self.requests.ctypes.data, loop.REQUEST_SIZE: mpi.request_size,
-            loop.COMM: handle(channel.comm), loop.BYTE: mpi.byte, loop.STATUS: self.status.ctypes.data,
-            loop.ISEND: mpi.isend, loop.IRECV: mpi.irecv, loop.TEST: mpi.test, loop.WTIME: mpi.wtime,
-            loop.MEMCPY: mpi.memcpy, loop.YIELD: mpi.sched_yield,
-            loop.TAG_LIMIT: mpi.tag_limit, loop.COUNTERS: channel.counters.ctypes.data, loop.SPIN: channel.spin,
-            loop.RANK: node.rank, loop.SIZE: node.size, loop.SIGNALS: table.signals,
-            loop.FLAGS: node.counters.ctypes.data,
-            loop.PARTS: self.parts.ctypes.data, loop.PUBLISHED: plan.published,
-            loop.SEND_COUNT: sends, loop.RECV_COUNT: recvs, loop.ITEMSIZE: plan.order.dtype.itemsize,
-            loop.DTYPE: id(plan.order.dtype), loop.NDARRAY: id(np.ndarray),
+            state.ROWS: len(plan.rows), state.TABLE: plan.rows.ctypes.data, state.KERNELS: plan.addresses.ctypes.data,
+            state.BUSY: scratch.busy.ctypes.data, state.BASES: self.bases.ctypes.data,
+            state.REQUESTS: self.requests.ctypes.data, state.REQUEST_SIZE: mpi.request_size,
+            state.COMM: handle(channel.comm), state.BYTE: mpi.byte, state.STATUS: self.status.ctypes.data,
+            state.ISEND: mpi.isend, state.IRECV: mpi.irecv, state.TEST: mpi.test, state.WTIME: mpi.wtime,
+            state.MEMCPY: mpi.memcpy, state.YIELD: mpi.sched_yield,
+            state.TAG_LIMIT: mpi.tag_limit, state.COUNTERS: channel.counters.ctypes.data, state.SPIN: channel.spin,
+            state.RANK: node.rank, state.SIZE: node.size, state.SIGNALS: table.signals,
+            state.FLAGS: node.counters.ctypes.data,
+            state.PARTS: self.parts.ctypes.data, state.PUBLISHED: plan.published,
+            state.SEND_COUNT: sends, state.RECV_COUNT: recvs, state.ITEMSIZE: plan.order.dtype.itemsize,
+            state.DTYPE: id(plan.order.dtype), state.NDARRAY: id(np.ndarray),
         }  # fmt: skip
         for word, value in words.items():
             self.state[word] = value
         self.address = self.state.ctypes.data
         self.moved()
         if table.signals:
-            self.state[loop.SHARED] = node.window.shared.ctypes.data
-            self.state[loop.MODE] = node.counters[4:].ctypes.data
+            self.state[state.SHARED] = node.window.shared.ctypes.data
+            self.state[state.MODE] = node.counters[4:].ctypes.data
             self.bases[PEERS + node.size : PEERS + 2 * node.size] = node.window.parts
         scratch.serve(self, table.scratch)
 
@@ -171,11 +171,11 @@ class Compiled(Operation):
         """Raise what MPI reported."""
         if code == ERROR:
             self.plan.channel.fail("an earlier collective failed in MPI")
-            raise MPI.Exception(int(self.state[loop.CODE]))
+            raise MPI.Exception(int(self.state[state.CODE]))
         return code
 
     def row(self) -> int:
-        return int(self.state[loop.PC])
+        return int(self.state[state.PC])
 
 
 class Interpreted(Operation):

@@ -104,12 +104,6 @@ class Quiet(Own):
         super().decode(message, out, add)
 
 
-@dataclass(frozen=True)
-class Over(Own):
-    def decode(self, message, out, add=False):
-        return super().decode(message, out)
-
-
 def test_a_codec_from_outside_of_the_package(comm):
     codec = Own()
     with Verdict() as verdict:
@@ -133,7 +127,6 @@ def test_a_codec_from_outside_of_the_package(comm):
         (Elsewhere(), "Elsewhere(factor=1) does not write its message to `out`"),
         (Nowhere(), "Nowhere(factor=1) does not decode into `out`"),
         (Quiet(), "Quiet(factor=1) does not decode into `out`"),
-        (Over(), "Over(factor=1) does not add to `out` where it is told to"),
         (Empty(), "nbytes of Empty(factor=1) is a whole number of bytes, not 0 for 1 values"),
         (Broken(), "nbytes of Broken(factor=1) is a whole number of bytes, not 4.0 for 1 values"),
         (Unblocked(), "block of Unblocked(factor=1) is a whole number from 1 on, not 0"),
