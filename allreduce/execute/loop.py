@@ -108,8 +108,12 @@ def advance(state: int, patient: int) -> int:
             fuse(state, row)
         elif kind == HELLO:
             control = load64(get(state, BASES) + 8 * (PEERS + get(state, SIZE) + get(state, RANK)))
-            share(state, load64(get(state, BASES)), load64(row + 16), control + HELLO_WORDS)
-            share(state, load64(get(state, BASES) + 8), load64(row + 24), control + HELLO_WORDS + 16)
+            sendbuf, recvbuf = load64(get(state, BASES)), load64(get(state, BASES) + 8)
+            if sendbuf == recvbuf and load64(row + 16) != load64(row + 24):  # our result will lie on what others read
+                store64(control + HELLO_WORDS, -1)
+            else:
+                share(state, sendbuf, load64(row + 16), control + HELLO_WORDS)
+            share(state, recvbuf, load64(row + 24), control + HELLO_WORDS + 16)
             store_release(control, get(state, EPOCH) + load64(row + 32))
         elif kind == PUT:
             copy(state, place(state, row, 2), place(state, row, 4), load64(row + 48), past(state, load64(row + 56)))

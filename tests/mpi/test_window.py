@@ -148,6 +148,17 @@ def test_shared_arrays(comm, count):
             COMM.Barrier()
 
 
+def test_a_reduce_scatter_in_place_of_a_shared_array(comm):
+    """A rank's result lies where the first rank still has to read."""
+    part, dtype = 300_000, np.dtype(np.int64)
+    x, expected = allreduce.empty_shared(part * SIZE, dtype, comm), reference(dtype, "sum", part * SIZE)
+    for _ in range(10):
+        x[:] = values(dtype, part * SIZE, RANK)
+        allreduce.reduce_scatter(MPI.IN_PLACE, x, comm=comm, algorithm="node")
+        assert everywhere(np.array_equal(x[:part], expected[RANK * part :][:part]))
+        COMM.Barrier()
+
+
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("part", [1, 1000, 200_000])
 def test_other_collectives(comm, shared, part):
