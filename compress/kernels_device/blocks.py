@@ -1,6 +1,7 @@
 """Codecs of blocks: the kernels of `kernels_host`, with the same bits, and fused ones."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,17 @@ class DeviceKernels(NamedTuple):
     hop_losing: Callable[..., None]
 
 
+def over_runs(text: str, threads: int, name: str, of_count: int) -> Callable[..., None]:
+    """A kernel each of whose threads does a RUN of as many values as one of its arguments says."""
+    launch = launcher(text, name, threads)
+
+    def call(*arguments: int) -> None:
+        if arguments[of_count]:
+            launch(-(-arguments[of_count] // (RUN * threads)), *arguments)
+
+    return call
+
+
 def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
     """The kernels of a codec of blocks for a dtype, compiled on first use.
 
@@ -79,15 +91,7 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
     text = source_of(codec, dtype)
     threads = max(THREADS, codec.strip // RUN)
 
-    def run(name: str, of_count: int) -> Callable[..., None]:
-        launch = launcher(text, name, threads)
-
-        def call(*arguments: int) -> None:
-            if arguments[of_count]:
-                launch(-(-arguments[of_count] // (RUN * threads)), *arguments)
-
-        return call
-
+    run = partial(over_runs, text, threads)
     decode, add = run("decode", -1), run("add", -1)
     return DeviceKernels(
         Kernel(0, run("encode", -2)),

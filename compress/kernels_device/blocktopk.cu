@@ -30,26 +30,36 @@ KERNEL norms(float* out, const T* a, int64 count) {
     if (place == 0 && block * BLOCK < count) out[block] = one_nan((float)__dsqrt_rn(sum));
 }
 
-// Writes the values of the `taken` blocks whose numbers a message begins with, and zeros after the end.
-KERNEL fill(uint8* out, const T* a, int64 count, int64 taken) {
+// Eight values of one of the `taken` blocks whose numbers a message begins with; `own` are before the end.
+struct Piece {
+    int64 at, first;
+    int own;
+};
+
+// What a thread is to do: `at` counts values of the message, and is -1 if there is nothing.
+Piece mine(const uint8* message, int64 count, int64 taken) {
     int64 k = ((int64)blockIdx.x * THREADS + threadIdx.x) / TEAM, place = threadIdx.x % TEAM * 8;
-    if (k >= taken) return;
-    int64 first = ((const uint32*)out)[k] * (int64)BLOCK + place, left = count - first;
-    int own = left > 8 ? 8 : left > 0 ? left : 0;
-    Eight x = load(a + first, own);
+    if (k >= taken) return {-1, 0, 0};
+    int64 first = ((const uint32*)message)[k] * (int64)BLOCK + place, left = count - first;
+    return {k * BLOCK + place, first, left > 8 ? 8 : left > 0 ? (int)left : 0};
+}
+
+// Writes the values, and zeros after the end.
+KERNEL fill(uint8* out, const T* a, int64 count, int64 taken) {
+    Piece p = mine(out, count, taken);
+    if (p.at < 0) return;
+    Eight x = load(a + p.first, p.own);
     EightOf<float> values;
-    for (int j = 0; j < 8; j++) values.at[j] = j < own ? single(x.at[j]) : 0;
-    store((float*)(out + 4 * taken) + k * BLOCK + place, 8, values);
+    for (int j = 0; j < 8; j++) values.at[j] = j < p.own ? single(x.at[j]) : 0;
+    store((float*)(out + 4 * taken) + p.at, 8, values);
 }
 
 // Adds the values of a message; a number that is damaged is passed over.
 KERNEL spread(T* out, const uint8* message, int64 count, int64 taken) {
-    int64 k = ((int64)blockIdx.x * THREADS + threadIdx.x) / TEAM, place = threadIdx.x % TEAM * 8;
-    if (k >= taken) return;
-    int64 first = ((const uint32*)message)[k] * (int64)BLOCK + place, left = count - first;
-    int own = left > 8 ? 8 : left > 0 ? left : 0;
-    Eight x = load(out + first, own);
-    EightOf<float> values = load((const float*)(message + 4 * taken) + k * BLOCK + place, 8);
+    Piece p = mine(message, count, taken);
+    if (p.at < 0) return;
+    Eight x = load(out + p.first, p.own);
+    EightOf<float> values = load((const float*)(message + 4 * taken) + p.at, 8);
     for (int j = 0; j < 8; j++) x.at[j] = plus(x.at[j], values.at[j]);
-    store(out + first, own, x);
+    store(out + p.first, p.own, x);
 }

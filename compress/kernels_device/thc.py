@@ -1,14 +1,15 @@
 """The method `thc`: what is done before and after its all-reduces, with the same bits."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from allreduce.execute.device_kernels import launcher, name_of
+from allreduce.execute.device_kernels import name_of
 
 from ..thc import THC, holding
-from .blocks import RUN, THREADS
+from .blocks import RUN, THREADS, over_runs
 from .text import text_of
 
 __all__ = ["ThcKernels", "source_of", "thc_kernels"]
@@ -40,15 +41,7 @@ def thc_kernels(method: THC, dtype: Any, size: int) -> ThcKernels:
     codes = holding(method.levels * size)
     text, threads = source_of(method, np.dtype(dtype), codes), max(THREADS, method.block // RUN)
 
-    def run(name: str, of_count: int) -> Callable[..., None]:
-        launch = launcher(text, name, threads)
-
-        def call(*arguments: int) -> None:
-            if arguments[of_count]:
-                launch(-(-arguments[of_count] // (RUN * threads)), *arguments)
-
-        return call
-
+    run = partial(over_runs, text, threads)
     return ThcKernels(codes, run("peaks", -1), run("quantise", -2), run("restore", -1))
 
 

@@ -23,6 +23,20 @@ def comm():
         yield comm
 
 
+@pytest.fixture(scope="module")
+def gloo():
+    """PyTorch's default group is ours; yields one of gloo's."""
+    import torch
+    import torch.distributed as dist
+
+    import allreduce.torch_backend  # noqa: F401
+
+    torch.set_num_threads(1)
+    dist.init_process_group("allreduce")
+    yield dist.new_group(backend="gloo")
+    dist.destroy_process_group()
+
+
 @pytest.fixture(autouse=True)
 def together(request):
     """Start and end every test on all ranks at once, so that a report names the test that hangs."""

@@ -18,17 +18,9 @@ import allreduce.torch_backend  # noqa: E402, F401
 
 pytestmark = [
     pytest.mark.mpi,
+    pytest.mark.usefixtures("gloo"),
     pytest.mark.skipif(SIZE not in (1, 2, 4), reason="slow, and what lies below is tested on any number of ranks"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    """The default group is ours; yields gloo's."""
-    torch.set_num_threads(1)
-    dist.init_process_group("allreduce")
-    yield dist.new_group(backend="gloo")
-    dist.destroy_process_group()
 
 
 def fully_sharded(group, **wishes):
@@ -46,11 +38,11 @@ SHARDED = {
 
 
 @pytest.mark.parametrize("way", SHARDED)
-def test_sharded_parameters_like_gloo(world, way):
+def test_sharded_parameters_like_gloo(gloo, way):
     """The bfloat16 of another order of sums may round the other way."""
     with Verdict() as verdict:
         losses, wanted = [], []
-        for group, found in ((dist.group.WORLD, losses), (world, wanted)):
+        for group, found in ((dist.group.WORLD, losses), (gloo, wanted)):
             model = SHARDED[way](group)
             found.extend(train(model, sgd(model, lr=0.5), 40))
         verdict.check(np.allclose(losses, wanted, rtol=1e-2 if way == "bfloat16" else 1e-6, atol=0), losses, wanted)

@@ -13,7 +13,6 @@ import allreduce
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'allreduce[training]'")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'allreduce[training]'")
 
-import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from training import BATCH, STEPS, TRAINED, Net, accuracy, batches, bits, gradients, loss_of, sgd, train  # noqa: E402
 
@@ -22,17 +21,10 @@ import allreduce.torch_backend  # noqa: E402
 
 pytestmark = [
     pytest.mark.mpi,
+    pytest.mark.usefixtures("gloo"),
     pytest.mark.skipif(SIZE not in (1, 2, 4), reason="slow, and what lies below is tested on any number of ranks"),
 ]
 FEEDBACK = "feedback(topk:ratio=0.05)"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    torch.set_num_threads(1)
-    dist.init_process_group("allreduce")
-    yield
-    dist.destroy_process_group()
 
 
 def hooked(codec=None, bucket_cap_mb=0.01, spare=False, unused=False, **wishes):

@@ -19,17 +19,9 @@ import allreduce.torch_backend  # noqa: E402, F401
 
 pytestmark = [
     pytest.mark.mpi,
+    pytest.mark.usefixtures("gloo"),
     pytest.mark.skipif(SIZE not in (1, 2, 4), reason="slow, and what lies below is tested on any number of ranks"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    """The default group is ours; yields gloo's."""
-    torch.set_num_threads(1)
-    dist.init_process_group("allreduce")
-    yield dist.new_group(backend="gloo")
-    dist.destroy_process_group()
 
 
 def parallel(group=None, spare=False, **wishes):
@@ -162,11 +154,11 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_unchanged_loop_like_gloo(world, way):
+def test_unchanged_loop_like_gloo(gloo, way):
     with Verdict() as verdict:
         model = parallel(**WAYS[way])
         losses = train(model, sgd(model), STEPS)
-        reference = parallel(world, **WAYS[way])
+        reference = parallel(gloo, **WAYS[way])
         wanted = train(reference, sgd(reference), STEPS)
         verdict.check(np.allclose(losses, wanted, rtol=1e-6, atol=0), np.abs(losses / wanted - 1).max())
         verdict.check(losses[-5:].mean() < 0.9 * losses[:5].mean(), "does not learn", losses)
@@ -194,11 +186,11 @@ def test_restart_in_the_middle():
 
 
 @pytest.mark.parametrize("spare", [False, True], ids=["used", "used on rank 0"])
-def test_unused_parameters(world, spare):
+def test_unused_parameters(gloo, spare):
     """Gradients of what no rank used stay away, those of what one rank used are shared."""
     with Verdict() as verdict:
         results = []
-        for group in (None, world):
+        for group in (None, gloo):
             model = parallel(group, spare=True, find_unused_parameters=True)
             for chosen in batches(3):
                 model.zero_grad()
@@ -207,11 +199,11 @@ def test_unused_parameters(world, spare):
         close(verdict, *results)
 
 
-def test_no_sync_and_join(world):
+def test_no_sync_and_join(gloo):
     """Gradients add up without being sent; ranks with fewer batches are waited for."""
     with Verdict() as verdict:
         results = []
-        for group in (None, world):
+        for group in (None, gloo):
             model, chosen = parallel(group), batches(4)
             optimizer = sgd(model)
             with model.no_sync():
@@ -228,10 +220,10 @@ def test_no_sync_and_join(world):
         close(verdict, *results)
 
 
-def test_mixed_dtypes(world):
+def test_mixed_dtypes(gloo):
     with Verdict() as verdict:
         results = []
-        for group in (None, world):
+        for group in (None, gloo):
             net = Net()
             net.last.to(torch.bfloat16)
             net.layers[2].to(torch.float64)

@@ -13,17 +13,8 @@ import torch.distributed.nn.functional as differentiable  # noqa: E402
 
 import allreduce.torch_backend  # noqa: E402, F401
 
-pytestmark = [pytest.mark.mpi, pytest.mark.filterwarnings("ignore::FutureWarning")]
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("gloo"), pytest.mark.filterwarnings("ignore::FutureWarning")]
 LAST, RANKS = SIZE - 1, range(SIZE)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def gloo():
-    """The default group is ours; yields gloo's."""
-    torch.set_num_threads(1)
-    dist.init_process_group("allreduce")
-    yield dist.new_group(backend="gloo")
-    dist.destroy_process_group()
 
 
 def some(*shape, of=RANK, dtype=torch.float32):
