@@ -1,15 +1,17 @@
 """Small whole numbers, most of them zero, in as few bits as they need."""
 
 from dataclasses import dataclass
+from typing import Any
 
-import ml_dtypes
 import numpy as np
+
+from allreduce.execute.elements import CODES
 
 from . import doors
 from .bounds import per_block
 from .codec import Codec
 from .context import Context
-from .elias_kernels import read_blocks, write_blocks
+from .elias_kernels import LONGEST, reader, write_blocks
 
 __all__ = ["Elias"]
 
@@ -55,7 +57,7 @@ class Elias(Codec):
 
     def __post_init__(self) -> None:
         doors.whole(self, "levels", 1, 127)
-        doors.power_of_two(self, "block")
+        doors.power_of_two(self, "block", most=LONGEST)
         doors.whole(self, "seed")
 
     def nbytes(self, n: int) -> int:
@@ -75,17 +77,13 @@ class Elias(Codec):
         with np.errstate(over="ignore"):
             x = doors.values(x).reshape(-1).astype(np.float32, copy=False)
         message = doors.room(out, self.nbytes(x.size))
-        return message[: write_blocks(x, self.block, self.levels, self.seed, at.stream, at.offset, message)]
+        place, end = message.ctypes.data, message.ctypes.data + message.size
+        return message[: write_blocks(x, self.block, self.levels, self.seed, at.stream, at.offset, place, end)]
 
     def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:
         message = doors.readable(self, message, out)
-        values = np.empty(out.size, np.float32)
-        if read_blocks(message, self.block, values) != message.size:
+        decode: Any = reader(CODES.index(out.dtype), int(add))
+        source, target = message.ctypes.data, out.ctypes.data
+        if decode.call(target, target, source, message.size, out.size, self.block) != message.size:
             raise ValueError(f"a message of {message.size} bytes does not fit {out.size} of {out.dtype}")
-        top = min(float(ml_dtypes.finfo(out.dtype).max), float(np.finfo(np.float32).max))
-        decoded = np.clip(values, -top, top).astype(out.dtype).reshape(out.shape)
-        if add:
-            out += decoded
-        else:
-            out[...] = decoded
         return out

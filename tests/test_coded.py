@@ -12,14 +12,14 @@ import compress
 from allreduce.algorithms import TABLE, supporting
 from allreduce.execute.plan import lower
 from allreduce.execute.reductions import difference, zeros
-from allreduce.execute.table import CALL, HEAD, RECV, SEND, WAIT
+from allreduce.execute.table import CALL, HEAD, POLL, RECV, SEND, WAIT
 from allreduce.execute.wire import STREAM, Wire, python_kernels
 from compress import Context
 from compress.simulate import simulate
 
 F = np.dtype(np.float32)
-#: Cut anywhere, cut at blocks, drawn at random, never cut, and of a length that depends on the data.
-CODECS = ["float16", "int4:block=8", "int3:block=16,rounding=stochastic", "topk:ratio=0.3", "threshold:least=0.5"]
+#: Cut anywhere, cut at blocks, drawn at random, never cut, of a length that depends on the data, and that too but cut.
+CODECS = ["float16", "int4:block=8", "int3:block=16,rounding=stochastic", "topk:ratio=0.3", "threshold:least=0.5", "bounded"]
 
 
 class CodedPlayer(Player):
@@ -119,8 +119,8 @@ def test_half_precision_is_summed_in_float32_if_asked_for():
 def test_a_strip_is_encoded_while_others_travel_and_added_as_it_comes(monkeypatch):
     shortened(monkeypatch, segment=24, pack=0)
     table = check("direct", 2, 128, "int4:block=8")[0].table
-    kinds = "".join({SEND: "s", RECV: "r", WAIT: "w", CALL: "c"}[row[0]] for row in table.rows)
-    assert kinds == "rr" + "cscs" + "wcwc" + "w" + "rr" + "ccsccs" + "wcwc" + "w"
+    kinds = "".join({SEND: "s", RECV: "r", WAIT: "w", CALL: "c", POLL: "p"}[row[0]] for row in table.rows)
+    assert kinds == "rr" + "cspcs" + "wcwc" + "w" + "rr" + "ccspccs" + "wcwc" + "w"
 
 
 def test_a_vector_is_encoded_once_for_all_peers():

@@ -14,7 +14,7 @@ from allreduce.algorithms import TABLE, parse, supporting
 from allreduce.execute import lowering, reductions
 from allreduce.execute.elements import BFLOAT16
 from allreduce.execute.plan import Order, lower
-from allreduce.execute.table import CALL, COLUMNS, COPY, HEAD, PLAIN, RECV, SEND, WAIT
+from allreduce.execute.table import CALL, COLUMNS, COPY, HEAD, PLAIN, POLL, RECV, SEND, WAIT
 
 I64 = np.dtype("q")
 
@@ -61,6 +61,9 @@ class Player:
             self.mail[self.rank, peer].append(place[2][:length].copy())
         else:
             self.seen[peer] += 1
+
+    def poll(self, request):
+        assert self.pending[request][0] == SEND
 
     def wait(self, first, last):
         """Whether all have come; then they are done."""
@@ -114,6 +117,8 @@ class Player:
                 break
             if kind in (SEND, RECV):
                 self.post(kind, *columns[:6])
+            elif kind == POLL:
+                self.poll(columns[0])
             elif kind == COPY:
                 self.copy(*columns[:5])
             elif kind == CALL:

@@ -9,7 +9,8 @@ What an encoding loses is known where it is made. Where ranks hold the same sum,
 result and the losses of all ranks add up to the inputs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product, zip_longest
 
 from ..schedules import Recv, Schedule, Send, Step, ranges
 from .elements import Kernel
@@ -31,6 +32,15 @@ class Travelling(Vector):
 
     def packs(self, group: list) -> int:
         return 0 if self.wire.varies else super().packs(group)
+
+    def post_all(self, groups: list[list[Send]], places: dict[range, Region]) -> list[Posted]:
+        """To each peer a strip in turn: they travel side by side, and are to come together where they are added."""
+        turns = zip_longest(*(self.post_sends(group, places) for group in groups), fillvalue=[])
+        return [p for turn in turns for posted in turn for p in posted]
+
+    def post_sends(self, group: list[Send], places: dict[range, Region]) -> Iterator[list[Posted]]:  # type: ignore
+        """Post what goes to one peer, strip by strip."""
+        raise NotImplementedError
 
     def post(self, kind: int, peer: int, region: Region, blocks: range) -> list[Posted]:
         return [p for strip in self.wire.strips(blocks) for p in self.post_strip(kind, peer, region, strip)]
@@ -86,10 +96,10 @@ class Coded(Travelling):
         self.boxes, self.sent = {}, []
         super().run_step(step)
 
-    def post_sends(self, group: list[Send], places: dict[range, Region]) -> list[Posted]:
+    def post_sends(self, group: list[Send], places: dict[range, Region]) -> Iterator[list[Posted]]:
         """Encode, unless that was done for another peer, and post strip by strip, or all at once if it is packed."""
         peer, total, names = group[0].peer, self.packs(group), tuple(m.blocks for m in group)
-        fresh, posted = names not in self.boxes, []
+        fresh = names not in self.boxes
         if fresh:
             self.boxes[names] = self.table.box(sum(map(self.length, names)))
         box = self.boxes[names]
@@ -99,13 +109,15 @@ class Coded(Travelling):
                     values = places[blocks].after(self.before(strip, blocks))
                     self.encode(box, values, strip, self.speakers[self.table.step], self.table.step)
                 if not total:
-                    posted += self.post_strip(SEND, peer, box, strip)
+                    yield self.post_strip(SEND, peer, box, strip)
             self.sent.append((blocks, box))
             box = box.after(self.length(blocks))
-        return self.table.post(SEND, peer, self.boxes[names], total, self.piece) if total else posted
+        if total:
+            yield self.table.post(SEND, peer, self.boxes[names], total, self.piece)
 
     def encode(self, message: Region, values: Region, strip: Strip, rank: int, step: int) -> None:
         """With the random numbers of a rank and step, which are independent of those behind the values."""
+        self.table.poll()
         number = rank * STREAM + step % OPERATION
         first = Region(PLAIN, strip.first)
         self.table.apply(self.wire.kernels.encode, message.after(strip.start), values, first, strip.length, number)
@@ -240,11 +252,15 @@ class Store(Travelling):
             self.finish(message.after(strip.start), strip.nbytes)
         return super().post_strip(kind, peer, message, strip)
 
-    def post_sends(self, group: list[Send], places: dict[range, Region]) -> list[Posted]:
+    def post_sends(self, group: list[Send], places: dict[range, Region]) -> Iterator[list[Posted]]:
         if self.packs(group):
             for blocks, place in places.items():
                 self.finish(place, self.nbytes(blocks))
-        return super().post_sends(group, places)
+            yield Vector.post_sends(self, group, places)
+        else:
+            for m in group:
+                for strip in self.wire.strips(m.blocks):
+                    yield self.post_strip(SEND, m.peer, places[m.blocks], strip)
 
     def ready(self, blocks: range) -> Region:
         self.finish(self.home(blocks), self.nbytes(blocks))
@@ -256,8 +272,8 @@ class Store(Travelling):
 
     def overwrite(self, arriving: list[tuple[Recv, Term]]) -> None:
         super().overwrite(arriving)
-        for m, term in arriving:
-            for strip in self.wire.strips(m.blocks):
+        for turn in zip_longest(*(product([arrival], self.wire.strips(arrival[0].blocks)) for arrival in arriving)):
+            for (m, term), strip in filter(None, turn):
                 code = self.home(m.blocks)
                 self.table.wait(p for p in term.posted if p.touches(code.after(strip.start), strip.nbytes))
                 self.decode(m.blocks, code, strip)

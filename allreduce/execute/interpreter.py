@@ -15,7 +15,7 @@ from mpi4py import MPI
 from .elements import Kernel
 from .loop import AGAIN, DONE
 from .state import SLICE
-from .table import AWAIT, CALL, COPY, FUSE, HEAD, PUT, RECV, SEND, SIGNAL, WAIT
+from .table import AWAIT, CALL, COPY, FUSE, HEAD, POLL, PUT, RECV, SEND, SIGNAL, WAIT
 
 __all__ = ["HostMemory", "Interpreter"]
 
@@ -101,6 +101,8 @@ class Interpreter:
         """A row that waits for nobody."""
         if kind in (SEND, RECV):
             self.requests[r[4]] = self.memory.post(kind, r[0], r[1], r[2], r[3], r[5])
+        elif kind == POLL:
+            self.memory.arrived([self.requests[r[0]]])
         elif kind in (COPY, PUT):
             self.memory.copy((r[0], r[1]), (r[2], r[3]), r[4])
         elif kind == CALL:

@@ -44,7 +44,7 @@ from .state import (
     place,
     put,
 )
-from .steps import agree, await_, copy, fuse, past, post, share, wait
+from .steps import agree, await_, copy, fuse, past, poll, post, share, wait
 from .table import (
     AGREE,
     AWAIT,
@@ -59,6 +59,7 @@ from .table import (
     ONCE,
     OPERATION,
     PEERS,
+    POLL,
     PUT,
     RECV,
     SEND,
@@ -94,6 +95,8 @@ def advance(state: int, patient: int) -> int:
             code = post(state, row, get(state, IRECV))
         elif kind == WAIT:
             code = wait(state, row, patient)
+        elif kind == POLL:
+            code = poll(state, load64(row + 16))
         elif kind == COPY:
             copy(state, place(state, row, 2), place(state, row, 4), load64(row + 48), False)
         elif kind == CALL:

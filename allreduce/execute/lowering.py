@@ -119,7 +119,7 @@ class Vector:
         places = {m.blocks: self.at(m.blocks) for m in sends}
         places = {blocks: self.at(blocks) for blocks in places}  # the first pass may have moved some
         arriving = [arrival for group in by_peer(recvs) for arrival in self.post_recvs(group)]
-        leaving = [p for group in by_peer(sends) for p in self.post_sends(group, places)]
+        leaving = self.post_all(by_peer(sends), places)
         self.overwrite([(m, term) for m, term in arriving if not m.add])
         self.add([(m, term) for m, term in arriving if m.add], leaving)
         self.table.end_step([p for _, term in arriving for p in term.posted] + leaving)
@@ -148,6 +148,10 @@ class Vector:
                 posted = self.post(RECV, peer, region, m.blocks)
             arriving.append((m, Term(peer, region, posted)))
         return arriving
+
+    def post_all(self, groups: list[list[Send]], places: dict[range, Region]) -> list[Posted]:
+        """Post what goes to all peers."""
+        return [p for group in groups for p in self.post_sends(group, places)]
 
     def post_sends(self, group: list[Send], places: dict[range, Region]) -> list[Posted]:
         """Post what goes to one peer."""

@@ -29,7 +29,7 @@ from .state import (
 )
 from .table import NEAR, PAST, PEERS, PUBLISHING, SCRATCH, STRIP
 
-__all__ = ["agree", "await_", "copy", "fuse", "past", "post", "share", "wait"]
+__all__ = ["agree", "await_", "copy", "fuse", "past", "poll", "post", "share", "wait"]
 
 
 @njit
@@ -38,6 +38,13 @@ def post(state: int, row: int, function: int) -> int:
     address, nbytes, peer = place(state, row, 3), load64(row + 40), load64(row + 16)
     request = get(state, REQUESTS) + get(state, REQUEST_SIZE) * load64(row + 48)
     return call(function, (address, nbytes, get(state, BYTE), peer, get(state, TAG), get(state, COMM), request))
+
+
+@njit
+def poll(state: int, request: int) -> int:
+    """POLL: look at a message; returns MPI's error code."""
+    address = get(state, REQUESTS) + get(state, REQUEST_SIZE) * request
+    return call(get(state, TEST), (address, state + 8 * FLAG, get(state, STATUS)))
 
 
 @njit

@@ -28,6 +28,7 @@ __all__ = [
     "PAST",
     "PEERS",
     "PLAIN",
+    "POLL",
     "PUBLISHING",
     "PUT",
     "RECV",
@@ -49,6 +50,7 @@ __all__ = [
 #: Kinds of rows. The columns are kind, step, and then
 #:   SEND, RECV  peer, buffer, offset, bytes, request; 1 if it begins with its true length
 #:   WAIT        first request, one past the last
+#:   POLL        request: look at it, so that MPI moves on with all messages
 #:   COPY        to buffer, offset, from buffer, offset, bytes
 #:   CALL        kernel, out buffer, offset, a buffer, offset, b buffer, offset, count, number: the operation's, as
 #:               many OPERATIONs, is added to it
@@ -62,7 +64,7 @@ __all__ = [
 #:   PUT         as COPY, and how to write
 #:   ONCE        row to go to if cores are far apart, and so one shot the faster way
 #:   END         stop here
-SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, ONCE, END = range(13)
+SEND, RECV, WAIT, COPY, CALL, SIGNAL, AWAIT, HELLO, AGREE, FUSE, PUT, ONCE, END, POLL = range(14)
 COLUMNS = 15
 
 #: A message of a length that depends on the data begins with that length, in so many bytes.
@@ -219,6 +221,11 @@ class Table:
             self._posted += 1
             pieces.append(part)
         return pieces
+
+    def poll(self) -> None:
+        """Before what takes a while: let MPI move on with what was just sent; few do so by themselves."""
+        if self.rows and self.rows[-1][0] == SEND:
+            self.rows.append((POLL, self.step, self.rows[-1][-2]))
 
     def wait(self, posted: Iterable[Posted]) -> None:
         """Wait for those of these messages that have not been waited for."""

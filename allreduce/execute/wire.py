@@ -35,7 +35,7 @@ class Wire:
 
     Blocks are cut where the codec may be cut. Where it may not, each is encoded as a whole; else in strips of
     SEGMENT bytes, so that one travels while the next is encoded. If the length of a code depends on the data, there
-    is room for the longest.
+    is room for the longest, and each strip is a message of its own.
 
     Parameters
     ----------
@@ -54,8 +54,9 @@ class Wire:
         self.kernels = kernels or python_kernels(codec, dtype, size)
         units = -(-count // codec.block)
         self.firsts = [min(cut(units, blocks, b) * codec.block, count) for b in range(blocks + 1)]
-        self.starts = [0, *accumulate(self.room(end - first) for first, end in pairwise(self.firsts))]
         self.longest = max(1, lowering.SEGMENT // codec.nbytes(codec.block)) * codec.block
+        rooms = (sum(self.room(n) for _, n in self.cut(first, end)) for first, end in pairwise(self.firsts))
+        self.starts = [0, *accumulate(rooms)]
 
     def room(self, count: int) -> int:
         """Bytes for the code of so many elements."""
@@ -65,12 +66,17 @@ class Wire:
         """Bytes for a message."""
         return self.starts[blocks.stop] - self.starts[blocks.start]
 
+    def cut(self, first: int, end: int) -> list[tuple[int, int]]:
+        """What is encoded at a time of these elements: the first and how many."""
+        most = self.longest if self.codec.chunkable else max(end - first, 1)
+        return [(i, min(most, end - i)) for i in range(first, end, most)]
+
     def strips(self, blocks: range) -> list[Strip]:
         """The strips of a message."""
         edges = self.firsts[blocks.start : blocks.stop + 1]
-        if self.codec.chunkable and not self.varies:
-            edges = [*range(edges[0], edges[-1], self.longest), edges[-1]]
-        spans = [(first, end - first) for first, end in pairwise(edges) if first < end]
+        if self.codec.chunkable and not self.varies:  # the codes of neighbours are that of both
+            edges = [edges[0], edges[-1]]
+        spans = [span for first, end in pairwise(edges) for span in self.cut(first, end)]
         rooms = [self.room(count) for _, count in spans]
         return [Strip(*span, start, room) for span, start, room in zip(spans, accumulate(rooms, initial=0), rooms)]
 
