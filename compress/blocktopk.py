@@ -47,6 +47,7 @@ class BlockTopK(Codec):
     block: int = 256
 
     chunkable = False
+    sparse = True
 
     def __post_init__(self) -> None:
         doors.share(self, "ratio")

@@ -34,6 +34,8 @@ class Codec:
         Messages can be added without decoding them.
     exact_size : bool
         `nbytes` is the size, not only a bound.
+    sparse : bool
+        Decodes to zeros but for some values: to decode is to add to zeros. Of NaNs that are added there is to be one.
     share : float
         Of the values that are not zero, where that is what the codec is for: prices count on it, bits do not.
     random : bool
@@ -49,6 +51,7 @@ class Codec:
     lossless: bool = False
     homomorphic: bool = False
     exact_size: bool = True
+    sparse: bool = False
     share: float = 1.0
 
     @property

@@ -157,5 +157,7 @@ def _number(message: int, bit: int, nbytes: int) -> Any:
     """A number, 0 for one that is too large, and where the next bit is."""
     word = _window(message, bit, nbytes)
     below = trailing_zeros(word)
-    number = word >> np.uint64(below & 63) >> np.uint64(1) & ~(ALL << np.uint64(below)) | np.uint64(1) << np.uint64(below)
-    return np.int64(number) if below < MOST_BITS else 0, bit + 2 * below + 1
+    if below >= MOST_BITS:
+        return 0, bit
+    one = np.uint64(1) << np.uint64(below)
+    return np.int64(word >> np.uint64(below + 1) & (one - np.uint64(1)) | one), bit + 2 * below + 1

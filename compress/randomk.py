@@ -51,6 +51,7 @@ class RandomK(Codec):
     seed: int = 0
 
     chunkable = False
+    sparse = True
     random = True
 
     def __post_init__(self) -> None:

@@ -12,8 +12,8 @@ from allreduce.execute.cache import keep
 
 from . import doors
 from .arrays import FLOAT32
-from .selection import kept, select
-from .sparse import Sparse, collect, count, index_of
+from .selection import STRIP, kept, select
+from .sparse import Sparse, collect, index_of
 
 __all__ = ["Sampled"]
 
@@ -64,15 +64,14 @@ class Sampled(Sparse):
         least = np.partition(x, x.size - sure, axis=None)[x.size - sure] if sure else 0.0
         return np.where(x > least, 0, x)
 
-    def choose(self, x: np.ndarray) -> np.ndarray:
-        most = self.most(x.size)
-        cut = self.cut(x.size, lambda least: count(x, least, most), lambda apart, k: _largest(x[::apart], k))
-        if cut is None:
-            return _exact(x, kept(self.ratio, x.size)).astype(index_of(x.size))
-        least, found = cut
-        chosen = np.empty(found + 1, index_of(x.size))
-        collect(x, least, chosen)
-        return chosen[:-1]
+    def choose(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        room = self.most(x.size) + STRIP
+        indices, values = np.empty(room, np.int64), np.empty(room, np.float32)
+        found = self.cut(
+            x.size, lambda least: collect(x, least, indices, values), lambda apart, k: _largest(x[::apart], k)
+        )
+        number = _exact(x, kept(self.ratio, x.size), indices, values) if found is None else found[1]
+        return indices[:number], values[:number]
 
     def cut(
         self, n: int, count: Callable[[np.uint32], int], largest: Callable[[int, int], np.uint32]
@@ -109,7 +108,6 @@ def _largest(x: np.ndarray, k: int) -> np.uint32:
 
 @keep
 @njit(nogil=True, error_model="numpy")
-def _exact(x: Any, k: int) -> Any:
-    chosen = np.empty(k, np.int64)
-    select(FLOAT32, x, k, chosen, np.empty(k, np.float32))
-    return chosen
+def _exact(x: Any, k: int, indices: Any, values: Any) -> int:
+    select(FLOAT32, x, k, indices, values)
+    return k

@@ -85,10 +85,10 @@ def _kth(code: int, x: Any, k: int) -> tuple[int, int]:
     for width in DIGITS:
         shift -= np.uint32(width)
         tables = np.zeros((4, 1 << DIGITS[0]), np.uint32)  # four, for neighbours often have the same digit
-        for i in range(x.size):
+        for i in range(x.size):  # without a branch, which would be guessed wrong
             key = magnitude(value(code, x[i]))
-            if key >> (shift + np.uint32(width)) == prefix:
-                tables[i & 3, (key >> shift) & np.uint32((1 << width) - 1)] += np.uint32(1)
+            among = np.uint32(key >> (shift + np.uint32(width)) == prefix)
+            tables[i & 3, (key >> shift) & np.uint32((1 << width) - 1)] += among
         digit, more = _digit(tables, k - larger)
         prefix, larger = prefix << width | digit, larger + more
     return prefix, larger

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import doors
+from .selection import STRIP
 from .sparse import Sparse, collect, count, index_of
 
 __all__ = ["Threshold"]
@@ -40,8 +41,9 @@ class Threshold(Sparse):
     def errors(self, x: np.ndarray) -> np.ndarray:
         return np.where(x < self.least, x, 0)
 
-    def choose(self, x: np.ndarray) -> np.ndarray:
+    def choose(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         least = np.float32(self.least).view(np.uint32)
-        chosen = np.empty(count(x, least, x.size) + 1, index_of(x.size))
-        collect(x, least, chosen)
-        return chosen[:-1]
+        found = count(x, least)
+        indices, values = np.empty(found + STRIP, np.int64), np.empty(found + STRIP, np.float32)
+        collect(x, least, indices, values)
+        return indices[:found], values[:found]

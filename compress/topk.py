@@ -9,16 +9,14 @@ import numpy as np
 from allreduce.execute.elements import CODES, compiled, narrow, stored, widen
 
 from . import doors
-from .arrays import put, rounded, start
+from .arrays import rounded, start
 from .codec import Codec
 from .context import Kernels
-from .memory import at32, at64, floats, inline
+from .memory import at32, at64
 from .selection import kept, select
+from .sparse import WIDE, index_at, scatter, values_at
 
 __all__ = ["TopK"]
-
-#: From so many elements on an index takes eight bytes.
-WIDE = 2**31
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,7 @@ class TopK(Codec):
     ratio: float = 0.01
 
     chunkable = False
+    sparse = True
 
     def __post_init__(self) -> None:
         doors.share(self, "ratio")
@@ -70,7 +69,7 @@ class TopK(Codec):
 def _kernels(ratio: float, wide_from: int, code: int) -> Kernels:
     def encode(out: int, a: int, b: int, count: int, step: int) -> None:
         k, x = kept(ratio, count), stored(code, a, count)
-        chosen, values = np.empty(k, np.int64), _values(out, k, count < wide_from)
+        chosen, values = np.empty(k, np.int64), values_at(out, k, count < wide_from)
         select(code, x, k, chosen, values)
         for j in range(k):
             if count < wide_from:
@@ -80,9 +79,9 @@ def _kernels(ratio: float, wide_from: int, code: int) -> Kernels:
 
     def rest(out: int, a: int, b: int, count: int, step: int) -> None:
         k, y = kept(ratio, count), start(1, code, out, a, count)
-        values = _values(b, k, count < wide_from)
+        values = values_at(b, k, count < wide_from)
         for j in range(k):
-            i = _index(b, j, k, count < wide_from)
+            i = index_at(b, j, k, count < wide_from)
             y[i] = narrow(code, widen(code, y[i]) - widen(code, rounded(code, values[j])))
 
     decoders = _decoder(ratio, wide_from, code, 0), _decoder(ratio, wide_from, code, 1)
@@ -91,23 +90,6 @@ def _kernels(ratio: float, wide_from: int, code: int) -> Kernels:
 
 def _decoder(ratio: float, wide_from: int, code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
-        k, message = kept(ratio, count), b if adding else a
-        y, values = start(adding, code, out, a, count), _values(message, k, count < wide_from)
-        for j in range(k):
-            i = _index(message, j, k, count < wide_from)
-            if 0 <= i < count:  # a message that was damaged writes nothing elsewhere
-                put(code, y, i, values[j])
+        scatter(adding, code, out, a, b if adding else a, count, kept(ratio, count), count < wide_from)
 
     return compiled(decode)
-
-
-@inline
-def _index(message: int, j: int, k: int, short: bool) -> Any:
-    """Where a value belongs."""
-    return np.int64(at32(message, k)[j]) if short else np.int64(at64(message, k)[j])
-
-
-@inline
-def _values(message: int, k: int, short: bool) -> Any:
-    """The values, which come after the indices."""
-    return floats(message + (4 if short else 8) * k, k)

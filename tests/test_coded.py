@@ -19,7 +19,9 @@ from compress.simulate import simulate
 
 F = np.dtype(np.float32)
 #: Cut anywhere, cut at blocks, drawn at random, never cut, of a length that depends on the data, and that too but cut.
-CODECS = ["float16", "int4:block=8", "int3:block=16,rounding=stochastic", "topk:ratio=0.3", "threshold:least=0.5", "bounded"]
+CODECS = [
+    "float16", "int4:block=8", "int3:block=16,rounding=stochastic", "topk:ratio=0.3", "threshold:least=0.5", "bounded",
+]  # fmt: skip
 
 
 class CodedPlayer(Player):

@@ -10,44 +10,20 @@ result and the losses of all ranks add up to the inputs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product, zip_longest
 
 from ..schedules import Recv, Schedule, Send, Step, ranges
 from .elements import Kernel
 from .inside import Node
-from .lowering import Term, Vector
+from .lowering import Term
 from .reductions import difference, reduction, zeros
+from .store import Store
 from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
+from .travelling import Travelling
 from .wire import STREAM, Strip, Wire
 
 __all__ = ["Coded", "speakers"]
 
 NOTHING = Region(PLAIN, 0)
-
-
-class Travelling(Vector):
-    """A vector whose messages are codes."""
-
-    wire: Wire
-
-    def packs(self, group: list) -> int:
-        return 0 if self.wire.varies else super().packs(group)
-
-    def post_all(self, groups: list[list[Send]], places: dict[range, Region]) -> list[Posted]:
-        """To each peer a strip in turn: they travel side by side, and are to come together where they are added."""
-        turns = zip_longest(*(self.post_sends(group, places) for group in groups), fillvalue=[])
-        return [p for turn in turns for posted in turn for p in posted]
-
-    def post_sends(self, group: list[Send], places: dict[range, Region]) -> Iterator[list[Posted]]:  # type: ignore
-        """Post what goes to one peer, strip by strip."""
-        raise NotImplementedError
-
-    def post(self, kind: int, peer: int, region: Region, blocks: range) -> list[Posted]:
-        return [p for strip in self.wire.strips(blocks) for p in self.post_strip(kind, peer, region, strip)]
-
-    def post_strip(self, kind: int, peer: int, message: Region, strip: Strip) -> list[Posted]:
-        piece = strip.nbytes if self.wire.varies else self.piece
-        return self.table.post(kind, peer, message.after(strip.start), strip.nbytes, piece, self.wire.varies)
 
 
 class Coded(Travelling):
@@ -96,7 +72,7 @@ class Coded(Travelling):
         self.boxes, self.sent = {}, []
         super().run_step(step)
 
-    def post_sends(self, group: list[Send], places: dict[range, Region]) -> Iterator[list[Posted]]:
+    def sending(self, group: list[Send], places: dict[range, Region]) -> Iterator[list[Posted]]:
         """Encode, unless that was done for another peer, and post strip by strip, or all at once if it is packed."""
         peer, total, names = group[0].peer, self.packs(group), tuple(m.blocks for m in group)
         fresh = names not in self.boxes
@@ -164,6 +140,13 @@ class Coded(Travelling):
         else:
             self.table.apply(self.wire.kernels.add, out, to, message, strip.length)
 
+    def blank(self, region: Region, count: int) -> Region | None:
+        """Of a sparse codec, make the zeros that it adds to while it is still on its way."""
+        if not self.wire.codec.sparse:
+            return None
+        self.table.apply(zeros(self.wire.dtype), region, NOTHING, NOTHING, count)
+        return region
+
     def own(self, blocks: range) -> Region | None:
         """The message that we send of these blocks in this step, if we do."""
         for sent, message in self.sent:
@@ -183,7 +166,8 @@ class Coded(Travelling):
         beside = self.table.box(max(s.length for s in strips) * self.itemsize) if ours > 0 else NOTHING
         for strip in strips:
             here = self.before(strip, blocks)
-            home, total = self.home(blocks).after(here), None
+            home = self.home(blocks).after(here)
+            total = self.blank(beside if ours > 0 else home, strip.length) if ours != 0 else None
             for i, term in enumerate(terms):
                 if i == ours:
                     total = self.add_own(home, total, term.region.after(here), strip.length)
@@ -210,73 +194,6 @@ class Coded(Travelling):
             node.run(store, copies)
             store.finish(store.work, store.count)
             self.written(range(self.blocks))
-
-
-class Store(Travelling):
-    """The vector of the copy half: codes, forwarded as they are, and decoded as they come.
-
-    Parameters
-    ----------
-    values : Coded
-    held : list of range
-        The finished blocks that are here. They are encoded when they are first sent, strip by strip.
-    """
-
-    def __init__(self, values: Coded, held: list[range]) -> None:
-        self.values, self.wire, nbytes = values, values.wire, values.wire.starts[-1]
-        place = values.table.keep(nbytes)
-        super().__init__(values.table, values.rank, nbytes, 1, values.blocks, place, place)
-        self.step = values.table.step
-        self.unfinished = [(run, strip) for run in held for strip in self.wire.strips(run)]
-
-    def offset(self, block: int) -> int:
-        return self.wire.starts[block]
-
-    def finish(self, region: Region, nbytes: int) -> None:
-        """Encode what is to be read here, by the same random numbers on all ranks, and decode it."""
-        part, waiting = Posted(region, nbytes, 0), []
-        for run, strip in self.unfinished:
-            code, values = self.home(run), self.values.at(run).after(self.values.before(strip, run))
-            if part.touches(code.after(strip.start), strip.nbytes):
-                self.values.encode(code, values, strip, 0, self.step)
-                self.decode(run, code, strip)
-            else:
-                waiting.append((run, strip))
-        self.unfinished = waiting
-
-    def decode(self, blocks: range, code: Region, strip: Strip) -> None:
-        self.values.decode(self.values.home(blocks).after(self.values.before(strip, blocks)), code, strip)
-
-    def post_strip(self, kind: int, peer: int, message: Region, strip: Strip) -> list[Posted]:
-        if kind == SEND:
-            self.finish(message.after(strip.start), strip.nbytes)
-        return super().post_strip(kind, peer, message, strip)
-
-    def post_sends(self, group: list[Send], places: dict[range, Region]) -> Iterator[list[Posted]]:
-        if self.packs(group):
-            for blocks, place in places.items():
-                self.finish(place, self.nbytes(blocks))
-            yield Vector.post_sends(self, group, places)
-        else:
-            for m in group:
-                for strip in self.wire.strips(m.blocks):
-                    yield self.post_strip(SEND, m.peer, places[m.blocks], strip)
-
-    def ready(self, blocks: range) -> Region:
-        self.finish(self.home(blocks), self.nbytes(blocks))
-        return self.home(blocks)
-
-    def received(self, blocks: range) -> None:
-        for strip in self.wire.strips(blocks):
-            self.decode(blocks, self.home(blocks), strip)
-
-    def overwrite(self, arriving: list[tuple[Recv, Term]]) -> None:
-        super().overwrite(arriving)
-        for turn in zip_longest(*(product([arrival], self.wire.strips(arrival[0].blocks)) for arrival in arriving)):
-            for (m, term), strip in filter(None, turn):
-                code = self.home(m.blocks)
-                self.table.wait(p for p in term.posted if p.touches(code.after(strip.start), strip.nbytes))
-                self.decode(m.blocks, code, strip)
 
 
 def speakers(schedules: Sequence[Schedule], rank: int) -> list[int]:

@@ -109,6 +109,12 @@ def python_kernels(codec: Codec, dtype: np.dtype, size: int) -> Kernels:
         codec.decode(message(a, count), view(out, count, dtype))
 
     def add(out: int, a: int, b: int, count: int, step: int) -> None:
+        if codec.sparse:
+            place = view(out, count, dtype)
+            if out != a:
+                place[...] = view(a, count, dtype)
+            codec.decode(message(b, count), place, add=True)
+            return
         values = np.empty(count, dtype)
         codec.decode(message(b, count), values)
         total.call(out, a, values.ctypes.data, count, 0)  # not by the codec: of NaNs there is to be one

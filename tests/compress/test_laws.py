@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from data import CODECS, decoded, gradients
 
-from compress import Context, get, sparse, threshold, topk
+from compress import Context, get, sparse, topk
 from compress.simulate import run
 
 F = np.float32
@@ -146,9 +146,8 @@ def test_indices_of_eight_bytes(text, monkeypatch):
     """As if an array of a hundred elements were of more than 2**31."""
     codec, x = CODECS[text], gradients(100)["gaussian"]
     short, wanted = codec.encode(x), decoded(codec, codec.encode(x), x)
-    monkeypatch.setattr(topk, "WIDE", 100)
-    for module in (sparse, threshold):
-        monkeypatch.setattr(module, "index_of", lambda n: np.dtype(np.uint64))
+    for module in (sparse, topk):
+        monkeypatch.setattr(module, "WIDE", 100)
     message = codec.encode(x)
     k = short.size // 8
     assert message.size == 12 * k and message.size <= codec.nbytes(100)
