@@ -60,7 +60,7 @@ def _explain(engine: Engine, x: np.ndarray, codec: Codec | None, fed_back: bool 
     if codec is None:
         return f"{what}, without a codec"
     plain, ways = prices.compare("allreduce", codec, x.dtype, x.size, prefer)
-    link, coder, taken = prices.link, prices.coder(codec, x.dtype), _taken(codec, plain, ways, fed_back)
+    link, coder, taken = prices.link, prices.coder(codec, x.dtype), _taken(codec, plain, ways, fed_back, bool(prices.sharing()))
     if engine.together and x.dtype in CODES:
         taken = f"no codec: shared memory is faster, algorithm {NODE}"
     encode, decode, add = (1e9 * seconds for seconds in coder[:3])
@@ -83,10 +83,12 @@ def _length(codec: Codec, coder: Coder, x: np.ndarray) -> str:
     return f"{coder.nbytes:.2f} bytes a value for {x.itemsize}, of normal values{which}"
 
 
-def _taken(codec: Codec, plain: Choice, ways: Sequence[Choice], fed_back: bool) -> str:
-    best = choose_coded(ways, fed_back)
+def _taken(codec: Codec, plain: Choice, ways: Sequence[Choice], fed_back: bool, between_nodes: bool) -> str:
+    best = choose_coded(ways, fed_back, between_nodes)
     if not pays(best, plain):
         return "no codec: it does not pay, for it would not save a tenth"
     if best.seconds > CLOSE * ways[0].seconds:
         return f"{best.name} with {codec}: what is faster loses too much"
+    if best.loss > min(way.loss for way in ways if way.seconds <= CLOSE * ways[0].seconds):
+        return f"{best.name} with {codec}: as fast as any, and what it loses is little"
     return f"{best.name} with {codec}: of what is as fast, but for a tenth, it loses least"

@@ -70,7 +70,7 @@ class Prices:
     ) -> tuple[str, Codec | None]:
         """The algorithm and the codec, or none where that does not pay; collective."""
         plain, found = self.compare(collective, codec, dtype, count, prefer)
-        coded = choose_coded(found, fed_back)
+        coded = choose_coded(found, fed_back, bool(self.sharing()))
         return (coded.name, codec) if pays(coded, plain) else (plain.name, None)
 
 

@@ -99,6 +99,12 @@ def test_between_nodes_only_their_sums_are_encoded():
     assert way.loss == loss_of("circulant", 4, 0.01)
 
 
+def test_between_nodes_a_ring_may_lose_a_little_more():
+    for text, name in (("int8", "ring"), ("bfloat16", "ring"), ("int4", "direct")):
+        assert found(text, 4, between_nodes=True) == name
+        assert found(text, 4) == "direct"
+
+
 def test_what_saves_less_than_a_tenth_does_not_pay():
     plain = Choice("ring", 1.0)
     assert [pays(Choice("direct", seconds, 0.1), plain) for seconds in (0.9, 0.92, 1.0, 2.0)] == [True] + 3 * [False]
