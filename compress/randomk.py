@@ -72,11 +72,15 @@ class RandomK(Codec):
 
 
 @inline
-def _place(key: Any, j: int, k: int, count: int) -> Any:
-    """Where run j begins and ends, and the place in it."""
-    first, last = j * count // k, (j + 1) * count // k
-    draw = np.uint64(mix(np.uint32(key + np.uint32(j)))) * np.uint64(last - first) >> np.uint64(32)
-    return first, last, first + np.int64(draw)
+def _end(j: int, k: int, count: int) -> Any:
+    """Where run j of k ends."""
+    return np.int64(np.uint64(j + 1) * np.uint64(count) // np.uint64(k))
+
+
+@inline
+def _draw(key: Any, j: int, length: int) -> Any:
+    """A place in run j."""
+    return np.int64(np.uint64(mix(np.uint32(key + np.uint32(j)))) * np.uint64(length) >> np.uint64(32))
 
 
 @cache
@@ -86,16 +90,17 @@ def _kernels(params: tuple[float, int, int], code: int) -> Kernels:
         key = noise_key(params[2], step & RANKS, b)
         if k:
             at32(out, 1)[0] = key
-        values = floats(out + 4, k)
+        values, first = floats(out + 4, k), 0
         for j in range(k):
-            first, last, i = _place(key, j, k, count)
-            worst = np.uint32(0)
-            for other in range(first, last):
-                size = magnitude(value(code, x[other]))
+            last = _end(j, k, count)
+            run, worst = x[first:last], np.uint32(0)
+            for i in range(run.size):
+                size = magnitude(value(code, run[i]))
                 worst = size if size > worst else worst
-            gain = np.float32(last - first) if params[1] else np.float32(1)
-            sent = min(max(value(code, x[i]) * gain, -LARGEST), LARGEST)
+            gain = np.float32(run.size) if params[1] else np.float32(1)
+            sent = min(max(value(code, run[_draw(key, j, run.size)]) * gain, -LARGEST), LARGEST)
             values[j] = sent if worst < INFINITE else np.float32(np.nan)
+            first = last
 
     return Kernels(compiled(encode), _decoder(params, code, 0), _decoder(params, code, 1))
 
@@ -104,9 +109,10 @@ def _decoder(params: tuple[float, int, int], code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
         y, k = start(adding, code, out, a, count), kept(params[0], count)
         message = b if adding else a
-        values = floats(message + 4, k)
+        values, first = floats(message + 4, k), 0
         for j in range(k):
-            _, _, i = _place(at32(message, 1)[0], j, k, count)
-            put(code, y, i, values[j])
+            last = _end(j, k, count)
+            put(code, y, first + _draw(at32(message, 1)[0], j, last - first), values[j])
+            first = last
 
     return compiled(decode)
