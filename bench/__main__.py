@@ -116,10 +116,17 @@ def train(wishes: dict[str, Any]) -> int:
 
 def slurm(wishes: dict[str, Any]) -> int:
     """Print a job script."""
+    from .plan import Sweep
+    from .planfile import words
     from .slurm import Job
 
-    arguments.arguments(["sweep", *wishes["sweep"]])  # what it would refuse in the job it refuses now
-    print(Job(**wishes).script(), end="")
+    plan = wishes.pop("plan")
+    wishes["sweep"] = [*(words(plan) if plan else []), *wishes["sweep"]]
+    asked, job = arguments.arguments(["sweep", *wishes["sweep"]]), Job(**wishes)
+    del asked["command"]
+    for nodes in job.nodes:  # what would be refused in the job is refused now
+        Sweep(**asked).foresee(nodes * job.ppn)
+    print(job.script(), end="")
     return 0
 
 

@@ -21,6 +21,8 @@ def arguments(words: Sequence[str] | None = None) -> dict[str, Any]:
     """The wishes of the command line; what a sweep's file says counts where the command line says nothing else."""
     words = list(sys.argv[1:] if words is None else words)
     wishes = vars(parser().parse_args(words))
+    if wishes["command"] != "sweep":
+        return wishes
     if wishes.get("plan"):
         from .planfile import words as words_of
 

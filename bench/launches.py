@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from .journal import collect
 from .records import Row, key
+from .styles import fitted
 
 __all__ = ["Change", "changes", "compare", "distinct", "environments", "join"]
 
@@ -20,7 +21,7 @@ def join(paths: list[Path], out: Path) -> int:
     launches = environments(others)
     if not launches:
         raise ValueError("no launch in these files")
-    if found := _differences(launches[0], *launches[1:]):
+    if found := _differences(*launches):
         raise ValueError("not launches of one sweep: " + "; ".join(found))
     with out.open("x") as file:
         for record in (*launches, *(row.record() for row in rows)):
@@ -45,7 +46,8 @@ class Change(NamedTuple):
     def line(self, threshold: float) -> str:
         """One line of a table."""
         row, old, new = self.new, self.old.time.median * 1e6, self.new.time.median * 1e6
-        what = f"{row.nbytes:9d}  {row.ranks:5d}  {row.dtype:8} {row.op:4}  {row.algorithm:24} {row.codec or '-':15}"
+        names = f"{fitted(row.algorithm, 24)} {fitted(row.codec or '-', 15)}"
+        what = f"{row.nbytes:9d}  {row.ranks:5d}  {row.dtype:8} {row.op:4}  {names}"
         ratio = f"{self.ratio:7.3f}  {self.low:.3f} to {self.high:.3f}  {self.verdict(threshold)}"
         return f"{what} {row.place:5} {row.call:11} {old:10.2f} {new:10.2f}  {ratio}"
 
@@ -91,13 +93,17 @@ def environments(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [record for i, record in enumerate(found) if record not in found[:i]]
 
 
-def _differences(first: dict[str, Any], *others: dict[str, Any]) -> list[str]:
-    """What they should have in common and have not."""
-    return [
-        f"{name}: {', '.join(sorted(values))}"
-        for name in COMMON
-        if len(values := {str(facts.get(name)) for facts in (first, *others)}) > 1
-    ]
+def _differences(*launches: dict[str, Any]) -> list[str]:
+    """What they should have in common and have not, variables of MPI and its transports among it."""
+    facts = [{name: launch.get(name) for name in COMMON} for launch in launches]
+    variables = [launch.get("variables", {}) for launch in launches]
+    return [*_apart(facts, "{}", None), *_apart(variables, "variable {}", "not set")]
+
+
+def _apart(launches: list[dict[str, Any]], title: str, missing: Any) -> list[str]:
+    """The names whose values are not the same in all launches, with these values."""
+    found = {name: {str(launch.get(name, missing)) for launch in launches} for launch in launches for name in launch}
+    return [f"{title.format(name)}: {', '.join(sorted(values))}" for name, values in found.items() if len(values) > 1]
 
 
 def distinct(environments: list[dict[str, Any]]) -> list[dict[str, Any]]:

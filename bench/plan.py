@@ -1,7 +1,7 @@
 """What to measure: the arguments of the command line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -90,14 +90,23 @@ class Sweep:
             _check_gloo(self.op)
         return sizes
 
+    def words(self) -> list[str]:
+        """What is asked for: names of algorithms, and of sets of them."""
+        return [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
+
+    def foresee(self, world: int) -> None:
+        """Refuse what so many ranks would; what only their machine knows, MPI's own and PyTorch, is left to them."""
+        away = (NATIVE, "natives", "gloo")
+        replace(self, algorithms=[word for word in self.words() if family(word) not in away]).teams(world)
+        self.groups()
+
     def names(self, size: int, sizes: Sequence[int] = ()) -> list[str]:
         """Our algorithms that can do with this number of ranks, each once.
 
         Raises ValueError for what can do with none of `sizes`, the numbers of ranks in this sweep.
         """
-        words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
         sets = {"all": lambda: [*allreduce.algorithms(), "auto"], "guidelines": lambda: COMPOSED, "natives": _natives}
-        names = [name for word in words for name in sets.get(word, lambda word=word: [word])()]
+        names = [name for word in self.words() for name in sets.get(word, lambda word=word: [word])()]
         return [n for n in dict.fromkeys(names) if n != NATIVE and _fits(n, size, sizes)]
 
     def groups(self) -> list[Group]:

@@ -20,7 +20,7 @@ from bench.records import Row, key
 from bench.relations import ratios
 from bench.rounds import ACROSS, FEWEST, MOST, Limits
 from bench.statistics import half_width, interval, paired, summarize
-from bench.styles import STYLES
+from bench.styles import STYLES, fitted
 
 FACTS = {"record": "environment", "mpi": "An MPI", "ranks": 4, "processor": "A CPU", "cores": 4, "hosts": {"a": 4}}
 
@@ -152,6 +152,26 @@ def test_launches_are_joined(tmp_path, capsys):
     assert "processor: A CPU, Another CPU" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"UCX_TLS": "tcp"}, "variable UCX_TLS: not set, tcp"),
+        ({"OMPI_MCA_pml": "ucx"}, "variable OMPI_MCA_pml: ob1, ucx"),
+        ({"FI_PROVIDER": "tcp", "I_MPI_ADJUST_ALLREDUCE": "2"}, "variable I_MPI_ADJUST_ALLREDUCE: 2, not set"),
+    ],
+)
+def test_launches_with_other_variables_are_not_joined(tmp_path, capsys, variables, said):
+    usual = {"OMPI_MCA_pml": "ob1"}
+    files = [written(tmp_path / f"{i}", [row()], time=i, variables=usual) for i in (1, 2)]
+    other = written(tmp_path / "3", [row()], time=3, variables=usual | variables)
+    assert main(["merge", *map(str, files), "--out", str(tmp_path / "same")]) == 0
+    assert main(["merge", str(files[0]), str(other), "--out", str(tmp_path / "all")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "all").exists()
+    assert main(["compare", str(files[0]), str(other)]) == 0
+    assert f"# differs: {said}" in capsys.readouterr().out
+
+
 def launches(rng, path, slow=1.0):
     """Five launches of three algorithms that differ by half a percent between launches, and one planted change."""
     rows = []
@@ -208,6 +228,15 @@ def test_comma_separated_values_and_the_table():
     assert " 0.50 " in text
 
 
+def test_long_names_keep_the_columns():
+    names = ["ring", "native:k_reduce_scatter_allgather", "native:reduce_scatter_allgatherv"]
+    rows = [row(64, name, codec=codec) for name in names for codec in (None, "feedback(topk:ratio=0.01)")]
+    lines = STYLES["table"](rows).splitlines()[2:]
+    assert {line.index(" out ") for line in lines} == {51}
+    assert len({line[:51] for line in lines}) == 6 and any("native:k_reduce..lgather" in line for line in lines)
+    assert fitted("native:segmented_ring", 24) == "native:segmented_ring   "
+
+
 def test_what_computing_hid_of_a_call():
     lone = row(64, call="nonblocking", seconds=[10e-6] * 3)
     for total, hidden in ((12e-6, 1.0), (17e-6, 0.5), (25e-6, 0.0)):
@@ -247,7 +276,7 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
 
 
-@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "looks"])
+@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "looks", "styles"])
 def test_examples(name):
     assert doctest.testmod(import_module(f"bench.{name}")).failed == 0
 
