@@ -92,3 +92,8 @@ def test_what_is_emphasized_and_how_sizes_are_said():
 def test_predictions_are_judged_from_64_kib_up():
     assert foretold(rows()) == "predicted within 25%: 2 of 4 cells from 64 KiB up"
     assert foretold([row(65536)]) == ""
+    vague, through = row(65536, seconds=[1e-6, 2e-6, 4e-6], predicted=2e-6), row(65536, "node")
+    assert foretold([vague, through]) == (
+        "predicted within 25%: 1 of 1 cells from 64 KiB up, of which 1 are not known so well themselves; "
+        "what goes through shared memory is not predicted: node"
+    )

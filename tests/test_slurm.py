@@ -121,7 +121,7 @@ def test_a_script_for_a_sweep_s_file_needs_no_file(tmp_path, capsys):
     whole = "sweep=(sweep --algorithms natives gloo torus:grid=2x4 --max 64K --cold"
     assert f"{whole})" in script(*words, capsys=capsys).splitlines()
     assert f"{whole} --max 1M)" in script(*words, "--", "--max", "1M", capsys=capsys).splitlines()
-    for text, message in (('algorithms = ["rign"]', "unknown algorithm 'rign'"), ('json = "x"', "for the job to choose")):
+    for text, message in {'algorithms = "rign"': "unknown algorithm 'rign'", 'json = "x"': "the job to choose"}.items():
         plan.write_text(text)
         assert main(["slurm", *words]) == 2 and message in capsys.readouterr().err
 
