@@ -80,16 +80,18 @@ def codecs(wishes: dict[str, Any]) -> int:
     from .codecs import Table
 
     wishes["codecs"] = wishes["codecs"] or None
-    nbytes, fast, wire, algorithm = (wishes.pop(name) for name in ("bytes", "speed", "wire", "algorithm"))
+    nbytes, fast, wire, algorithm, json = (wishes.pop(name) for name in ("bytes", "speed", "wire", "algorithm", "json"))
     if algorithm != "auto" and not wire:
         raise ValueError(f"--algorithm {algorithm} is for --wire; errors are shown for several")
+    if json and not wire:
+        raise ValueError(f"--json {json} is for --wire")
     for text in wishes["codecs"] or ():
         compress.get(text)
     if wire:
         load_mpi()
         from .codec_wire import over_links
 
-        return over_links(wishes["codecs"], nbytes, algorithm)
+        return over_links(wishes["codecs"], nbytes, algorithm, json)
     if fast:
         from .codec_speed import speeds
 

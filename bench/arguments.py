@@ -128,7 +128,7 @@ def _files(commands: Any) -> None:
     show.add_argument("--style", choices=STYLES, default="table", help="columns of another tool, or CSV")
     report = reading("report", "a page with pictures, of one or more sweeps")
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
-    report.add_argument("--figures", type=Path, metavar="FOLDER", help="write each picture there, too, as SVG")
+    report.add_argument("--pictures", type=Path, metavar="FOLDER", help="write each there, too, as SVG and PNG")
     reading("peers", "a table of the sweeps that scripts/peers has run")
     reading("agree", "whether we time MPI as Intel's benchmark does, of what scripts/agree has measured")
     compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
@@ -149,6 +149,7 @@ def _codecs(commands: Any) -> None:
     instead.add_argument("--speed", action="store_true", help="time encode, decode and decode + add on one core")
     instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
     add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
+    add("--json", metavar="FILE.jsonl", help="write what --wire shows, for bench report; must not exist yet")
     add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
 
 

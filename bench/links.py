@@ -60,10 +60,10 @@ def prices_of(comm: MPI.Intracomm, nodes: Nodes, pool: Pool) -> Prices:
         return steady(np.maximum(found - idle, 0.1 * found))
 
     near, far, answer, line = (shifts(nodes)[name] for name in ("inside", "between", "pairs", "line"))
-    given = ladder(near)
-    found = {"given": given, "added": steady(np.maximum(ladder(near, adding=True) - given, 0))}
+    found = {"given": ladder(near)}
     if near:
-        found |= {"made": ladder(near, made=True), "lone": ladder(every_other(nodes), made=True)}
+        found |= {"lone": ladder(every_other(nodes), made=True), "made": ladder(near, made=True)}
+    found["added"] = steady(np.maximum(ladder(near, adding=True) - found["given"], 0))
     if far:
         found |= {"together": ladder(far), "alone": ladder(line)}
         found["answered"] = ladder(answer) if len(nodes) > 2 else found["together"]
@@ -83,6 +83,7 @@ class Probe:
         Ranks send parts of what they were given, or `made` themselves; what comes is stored or, `adding`, added.
         """
         messages, operation = min(parts, MOST), self.operation(shift, parts, adding)
+        publishing = self.operation(shift, 1, False)
         found: list[float] = []
         while len(found) < REPETITIONS and (len(found) < FEWEST or sum(found) * messages < ENOUGH):
             sent, result, spare = self.arrays()
@@ -96,6 +97,9 @@ class Probe:
             elapsed = (time.perf_counter() - begin) / messages
             found.append(self.comm.allreduce(elapsed, MPI.MAX))
             np.count_nonzero(result != self.pool.expected)  # as a sweep does
+            if adding:  # then others have sums in their caches, which the next write must take from them
+                publishing.start((result, spare))
+                finish(publishing)
         return found[1:]
 
     def operation(self, shift: Shift, parts: int, adding: bool) -> Operation:
@@ -114,7 +118,7 @@ class Probe:
         """The next input and two results: those of a sweep come in turn, too."""
         self.turn += 1
         inputs, results = self.pool.inputs, self.pool.results
-        result, spare = (results[(self.turn + i) % len(results)] for i in (0, 1))
+        result, spare = (results[(self.turn + i) % len(results)] for i in (0, len(results) // 2))
         return inputs[self.turn % len(inputs)], result, spare
 
 

@@ -13,7 +13,7 @@ from mpi4py import MPI
 import allreduce
 from bench.__main__ import main
 from bench.clock import Clock
-from bench.journal import load
+from bench.journal import load, records
 from bench.model import Prices
 from bench.records import key
 from bench.requests import can_persist
@@ -34,8 +34,8 @@ def test_a_sweep_is_right_and_written_down(path, capfd):
     printed = capfd.readouterr().out
     COMM.Barrier()
     if COMM.rank == 0:
-        records = [json.loads(line) for line in Path(path).read_text().splitlines()]
-        rows = [r for r in records if r["record"] == "row"]
+        found = [json.loads(line) for line in Path(path).read_text().splitlines()]
+        rows = [r for r in found if r["record"] == "row"]
         assert {(r["nbytes"], r["algorithm"]) for r in rows} == {
             (n, a)
             for n in (64, 4096)
@@ -250,14 +250,19 @@ WIRE = ["codecs", "int8", "feedback(topk:ratio=0.1)", "--wire", "--bytes", "64K"
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
-def test_what_codecs_gain(algorithm, capfd):
-    assert main([*WIRE, "--algorithm", algorithm]) == 0
+def test_what_codecs_gain(algorithm, capfd, path):
+    assert main([*WIRE, "--algorithm", algorithm, "--json", path]) == 0
+    assert main([*WIRE, "--algorithm", algorithm, "--json", path]) == 2  # it is there, on all ranks
     printed = capfd.readouterr().out
     if COMM.rank == 0:
         rows = [line.split() for line in printed.splitlines() if line[:1] != "#"]
+        written = [each for each in records(Path(path)) if each["record"] == "codec"]
+        assert [each["codec"] for each in written] == WIRE[1:3]
+        assert all(each["wrong"] == 0 < each["seconds"] for each in written)
         assert rows[0][:2] == ["codec", "by"] and [row[0] for row in rows[1:]] == WIRE[1:3]
         assert all(row[-1] == "0" for row in rows[1:])
         if algorithm == "ring" and COMM.size > 1:
+            assert min(written[0][name] for name in ("encode", "wire", "decode")) > 0
             assert rows[1][1] == "ring" and float(rows[1][5]) == pytest.approx(4 * 256 / 264, rel=0.02)
     else:
         assert printed == ""
