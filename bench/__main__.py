@@ -52,6 +52,13 @@ def compare(wishes: dict[str, Any]) -> int:
     return compare(wishes["old"], wishes["new"], wishes["threshold"])
 
 
+def repeat(wishes: dict[str, Any]) -> int:
+    """Print how well two sweeps of the same agree; 1 if not well enough."""
+    from .launches import repeat
+
+    return repeat(wishes["old"], wishes["new"])
+
+
 def report(wishes: dict[str, Any]) -> int:
     """Write a page."""
     from .report import write
@@ -143,7 +150,8 @@ def preflight(wishes: dict[str, Any]) -> int:
 
 COMMANDS = {
     f.__name__: f
-    for f in (sweep, environment, merge, show, compare, report, peers, agree, codecs, advise, train, slurm, preflight)
+    for f in (sweep, environment, merge, show, compare, repeat, report, peers, agree)
+    + (codecs, advise, train, slurm, preflight)
 }
 
 

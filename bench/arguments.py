@@ -84,7 +84,8 @@ def _sweep(commands: Any) -> None:
     add("--factor", type=int, help="from one size to the next (default 4)")
     add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
     names = (
-        "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), guidelines (MPI's own in two parts), "
+        "all, auto, node (shared memory), gloo (PyTorch's; torch: where it is installed), copy (np.copyto), guidelines "
+        "(MPI's own in two parts), "
         "natives (each of MPI's own algorithms, where one can choose), or names such as ring torus:grid=2x4 native:ring"
     )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
@@ -132,8 +133,10 @@ def _files(commands: Any) -> None:
     reading("peers", "a table of the sweeps that scripts/peers has run")
     reading("agree", "whether we time MPI as Intel's benchmark does, of what scripts/agree has measured")
     compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
-    compare.add_argument("old", type=Path, metavar="OLD.jsonl")
-    compare.add_argument("new", type=Path, metavar="NEW.jsonl")
+    words = "whether two sweeps of the same agree: intervals within 5%% of the median, and 95%% of them overlap"
+    for parser in (compare, commands.add_parser("repeat", help=words)):
+        parser.add_argument("old", type=Path, metavar="OLD.jsonl")
+        parser.add_argument("new", type=Path, metavar="NEW.jsonl")
     words = "by how much the whole interval must be slower (default 5%%)"
     compare.add_argument("--threshold", type=percent, default=0.05, metavar="P%", help=words)
 

@@ -9,10 +9,12 @@ from .journal import collect
 from .records import Row, key
 from .styles import fitted
 
-__all__ = ["Change", "changes", "compare", "distinct", "environments", "join"]
+__all__ = ["Change", "changes", "compare", "distinct", "environments", "join", "repeat"]
 
 #: Launches of one sweep must have these in common.
 COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "revision")
+#: Two sweeps of the same agree if intervals are no wider than this part of the median, both ways, and so many overlap.
+WIDE, OVERLAPPING = 0.05, 0.95
 
 
 def join(paths: list[Path], out: Path) -> int:
@@ -42,6 +44,16 @@ class Change(NamedTuple):
     def verdict(self, threshold: float) -> str:
         """slower or faster, if the whole interval is by more than the threshold; else a dash."""
         return "slower" if self.low > 1 + threshold else "faster" if self.high < 1 - threshold else "-"
+
+    @property
+    def widest(self) -> float:
+        """Half of the wider interval, as a part of its median."""
+        return max(self.old.time.half, self.new.time.half)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether both intervals have a time in common."""
+        return self.old.time.low <= self.new.time.high and self.new.time.low <= self.old.time.high
 
     def line(self, threshold: float) -> str:
         """One line of a table."""
@@ -81,6 +93,21 @@ def compare(old: Path, new: Path, threshold: float) -> int:
     print(f"# {len(found)} cells, {slower} slower by more than {threshold:.0%}; {lone} in one file only"
           f"{f'; {wrong} WRONG ELEMENTS' if wrong else ''}")  # fmt: skip
     return int(bool(slower or wrong))
+
+
+def repeat(old: Path, new: Path) -> int:
+    """Print how well two sweeps of the same agree; returns 1 if their intervals are too wide, or too few overlap."""
+    found = changes(*(collect([path])[1] for path in (old, new)))
+    if not found:
+        raise ValueError(f"{old} and {new} have no cell in common")
+    print(f"{'size(B)':>9}  {'algorithm':24} {'first(us)':>10} {'±':>6}  {'second(us)':>10} {'±':>6}")
+    for change in sorted(found, key=lambda change: (change.new.nbytes, change.new.algorithm)):
+        times = "  ".join(f"{r.time.median * 1e6:10.2f} {r.time.half:6.1%}" for r in (change.old, change.new))
+        words = ["wide"] * (change.widest > WIDE) + ["apart"] * (not change.overlaps)
+        print(f"{change.new.nbytes:9d}  {fitted(change.new.algorithm, 24)} {times}  {' '.join(words)}".rstrip())
+    wide, overlap = sum(change.widest > WIDE for change in found), sum(change.overlaps for change in found)
+    print(f"# {len(found)} cells, {len(found) - wide} known to {WIDE:.0%}, and intervals of {overlap} overlap")
+    return int(wide > 0 or overlap < OVERLAPPING * len(found))
 
 
 def _cell(row: Row) -> tuple[Any, ...]:

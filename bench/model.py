@@ -95,11 +95,11 @@ def predict(name: str, nodes: Nodes, nbytes: int, prices: Prices) -> float:
 
 def _inside(steps: Tally, prices: Prices) -> np.ndarray:
     """Seconds of messages inside nodes; what goes to one peer is packed if it is short."""
-    messages = np.where(steps.here <= PACK, steps.peers, steps.near)
-    seconds = prices.made.of(steps.here)
-    seconds = seconds * _scaled(prices.given, prices.made, steps.here, steps.given)
-    seconds = seconds * _scaled(prices.lone, prices.made, steps.here, steps.here - steps.both)
-    return seconds + np.maximum(messages - 1, 0) * prices.made.seconds[0]
+    messages = np.maximum(np.where(steps.here <= PACK, steps.peers, steps.near), 1)
+    each = steps.here / messages
+    seconds = messages * prices.made.of(each)
+    seconds = seconds * _scaled(prices.given, prices.made, each, steps.given / messages)
+    return seconds * _scaled(prices.lone, prices.made, each, (steps.here - steps.both) / messages)
 
 
 def _between(steps: Tally, ranks: int, prices: Prices) -> np.ndarray:

@@ -78,7 +78,7 @@ def foretold(rows: Iterable[Row]) -> str:
     if not judged:
         return ""
     close = sum(abs(row.predicted / row.time.median - 1) <= CLOSE for row in judged if row.predicted)
-    vague = sum((row.time.high - row.time.low) / 2 > CLOSE * row.time.median for row in judged)
+    vague = sum(row.time.half > CLOSE for row in judged)
     unknown = ", ".join(sorted({row.algorithm for row in exact if row.predicted is None}))
     return (
         f"predicted within {CLOSE:.0%}: {close} of {len(judged)} cells from 64 KiB up"

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .looks import COLORS, draw, length, seconds
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from .looks import COLORS, draw, length
 from .pictures import Picture
 
 __all__ = ["Stages", "pictures_of"]
@@ -51,6 +53,7 @@ def _bars(axes: Any, rows: list[Stages]) -> None:
     axes.plot([row.seconds for row in rows], names, "k|", markersize=14, markeredgewidth=2, label="measured")
     axes.axvline(rows[0].plain, color="black", linestyle="--", linewidth=1, label="no codec")
     axes.set(xlim=(0, None), xlabel="time of one all-reduce")
-    seconds(axes.xaxis)
+    axes.xaxis.set_major_formatter(EngFormatter("s"))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.invert_yaxis()
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))

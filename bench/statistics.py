@@ -20,6 +20,11 @@ class Summary(NamedTuple):
     high: float
     confidence: float  # that it has: less than 0.95 where samples are few
 
+    @property
+    def half(self) -> float:
+        """Half of the interval, as a part of the median."""
+        return (self.high - self.low) / 2 / self.median
+
 
 @cache
 def interval(n: int) -> tuple[int, float]:

@@ -200,6 +200,26 @@ def test_what_became_slower_is_found_and_nothing_else(tmp_path, capsys):
     assert main(["compare", str(old), str(written(tmp_path / "none", [row(8)]))]) == 2
 
 
+def test_two_sweeps_agree_or_not(tmp_path, capsys):
+    def sweep(name, *spans):
+        """Of 20 algorithms: the first as they are given, the others known to 1 %."""
+        spans = [*spans, *[(0.99, 1.01)] * 20][:20]
+        samples = [[[low * 1e-5], [1e-5], [high * 1e-5]] for low, high in spans]
+        rows = [row(64, f"native:{i}", samples=each, slowest=[[0]] * 3) for i, each in enumerate(samples)]
+        return str(written(tmp_path / name, rows))
+
+    one, wide = sweep("one"), sweep("wide", (0.9, 1.1))
+    assert main(["repeat", one, one]) == 0
+    assert "# 20 cells, 20 known to 5%, and intervals of 20 overlap" in capsys.readouterr().out
+    assert main(["repeat", one, wide]) == 1
+    assert "wide" in capsys.readouterr().out
+    for number, code in ((1, 0), (2, 1)):
+        apart = [row(64, f"native:{i}", [2e-5] * 9) for i in range(number)]
+        rest = [row(64, f"native:{i}", [1e-5] * 9) for i in range(number, 20)]
+        assert main(["repeat", one, str(written(tmp_path / f"{number}", apart + rest))]) == code
+        assert sum(line.endswith("apart") for line in capsys.readouterr().out.splitlines()) == number
+
+
 def test_the_columns_of_osu():
     rows = [row(n, a, seconds=[1e-6, 2e-6]) for n in (1048576, 4) for a in ("ring", "native")]
     text = STYLES["osu"](rows)

@@ -48,11 +48,16 @@ def test_a_sweep_is_right_and_written_down(path, capfd):
         assert printed == ""
 
 
-def test_gloo_is_there_or_asked_for(capfd):
+def test_gloo_is_there_or_asked_for(capfd, path):
     """It is PyTorch's, which need not be installed."""
     there = find_spec("torch") is not None
     assert main(["sweep", *SHORT, "--algorithms", "node", "gloo"]) == (0 if there else 2)
     assert main(["sweep", *SHORT, "--algorithms", "gloo", "--op", "avg"]) == 2
+    assert main(["sweep", *SHORT, "--algorithms", "gloo", "--dtype", "bfloat16"]) == 2
+    assert main(["sweep", *SHORT, "--algorithms", "ring", "torch", "--json", path]) == 0
+    COMM.Barrier()
+    if COMM.rank == 0:
+        assert {row.algorithm for row in load([Path(path)])[1]} == {"ring", "native"} | ({"gloo"} if there else set())
     if COMM.rank == 0 and not there:
         assert "pip install torch" in capfd.readouterr().err
 
