@@ -148,11 +148,8 @@ def preflight(wishes: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {
-    f.__name__: f
-    for f in (sweep, environment, merge, show, compare, repeat, report, peers, agree)
-    + (codecs, advise, train, slurm, preflight)
-}
+FILES = (merge, show, compare, repeat, report, peers, agree)
+COMMANDS = {f.__name__: f for f in (sweep, environment, *FILES, codecs, advise, train, slurm, preflight)}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from bench.links import every_other, shifts
 from bench.model import Price, Prices, predict
 from bench.peers import table
 from bench.plan import Sweep
-from bench.statistics import fit, summarize
+from bench.statistics import summarize
 from compress.simulate import simulate
 
 
@@ -36,13 +36,6 @@ def test_the_interval_holds_the_median_of_what_is_sampled():
         found = summarize([rng.exponential(size=51)])
         hits += found.low <= np.log(2) <= found.high
     assert 0.92 < hits / 400 <= 1.0
-
-
-def test_the_model_is_found_again_and_is_never_negative():
-    rng = np.random.default_rng(2)
-    features = np.column_stack([np.ones(20), 2.0 ** np.arange(20), 2.0 ** rng.permutation(20)])
-    assert np.allclose(fit(features, features @ [3e-6, 1e-9, 2e-10]), [3e-6, 1e-9, 2e-10], rtol=1e-3)
-    assert (fit(features, features @ [3e-6, 1e-9, 0] - 1e-9 * features[:, 2] * 0.3 + 1e-6) >= 0).all()
 
 
 def line(message, byte):

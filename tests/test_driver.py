@@ -214,7 +214,7 @@ def test_two_sweeps_agree_or_not(tmp_path, capsys):
     assert main(["repeat", one, wide]) == 1
     assert "wide" in capsys.readouterr().out
     for number, code in ((1, 0), (2, 1)):
-        apart = [row(64, f"native:{i}", [2e-5] * 9) for i in range(number)]
+        apart = [row(64, f"native:{i}", [seconds] * 9) for i, seconds in zip(range(number), (2e-5, 5e-6))]
         rest = [row(64, f"native:{i}", [1e-5] * 9) for i in range(number, 20)]
         assert main(["repeat", one, str(written(tmp_path / f"{number}", apart + rest))]) == code
         assert sum(line.endswith("apart") for line in capsys.readouterr().out.splitlines()) == number

@@ -113,8 +113,10 @@ def test_what_makes_no_sense_is_refused(words, message, capsys):
     assert code == 2 and message in capsys.readouterr().err
 
 
-def test_a_script_for_a_sweep_s_file_needs_no_file(tmp_path, capsys):
+def test_a_script_for_a_sweep_s_file_needs_no_file(tmp_path, capsys, monkeypatch):
     """And none of what only the nodes have."""
+    for name in ("_natives", "_torch", "_check_gloo"):
+        monkeypatch.setattr(f"bench.plan.{name}", pytest.fail)
     plan = tmp_path / "sweep.toml"
     plan.write_text('algorithms = ["natives", "gloo", "torus:grid=2x4"]\nmax = "64K"\ncold = true\n')
     words = ["--nodes", "4", "--ppn", "2", "--plan", str(plan)]

@@ -42,6 +42,8 @@ def test_a_sweep_is_right_and_written_down(path, capfd):
             for a in ("ring", "auto", "copy", "native", "reduce+bcast", "reduce_scatter+allgather")
         }
         assert all(r["wrong"] == 0 and len(r["samples"][0]) >= 11 and r["ranks"] == COMM.size for r in rows)
+        assert [r["nbytes"] for r in found if r["record"] == "prices"] in ([64, 4096], [4096, 64])
+        assert all((r["predicted"] or 0) > 0 for r in rows if r["algorithm"] == "ring" and COMM.size > 1)
         assert all(r["complete"] and 0 <= min(r["slowest"][0]) <= max(r["slowest"][0]) < COMM.size for r in rows)
         assert "all correct" in printed and "ring" in printed
     else:
