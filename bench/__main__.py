@@ -52,6 +52,13 @@ def compare(wishes: dict[str, Any]) -> int:
     return compare(wishes["old"], wishes["new"], wishes["threshold"])
 
 
+def repeat(wishes: dict[str, Any]) -> int:
+    """Print how well two sweeps of the same agree; 1 if not well enough."""
+    from .launches import repeat
+
+    return repeat(wishes["old"], wishes["new"])
+
+
 def report(wishes: dict[str, Any]) -> int:
     """Write a page."""
     from .report import write
@@ -80,16 +87,18 @@ def codecs(wishes: dict[str, Any]) -> int:
     from .codecs import Table
 
     wishes["codecs"] = wishes["codecs"] or None
-    nbytes, fast, wire, algorithm = (wishes.pop(name) for name in ("bytes", "speed", "wire", "algorithm"))
+    nbytes, fast, wire, algorithm, json = (wishes.pop(name) for name in ("bytes", "speed", "wire", "algorithm", "json"))
     if algorithm != "auto" and not wire:
         raise ValueError(f"--algorithm {algorithm} is for --wire; errors are shown for several")
+    if json and not wire:
+        raise ValueError(f"--json {json} is for --wire")
     for text in wishes["codecs"] or ():
         compress.get(text)
     if wire:
         load_mpi()
         from .codec_wire import over_links
 
-        return over_links(wishes["codecs"], nbytes, algorithm)
+        return over_links(wishes["codecs"], nbytes, algorithm, json)
     if fast:
         from .codec_speed import speeds
 
@@ -116,10 +125,17 @@ def train(wishes: dict[str, Any]) -> int:
 
 def slurm(wishes: dict[str, Any]) -> int:
     """Print a job script."""
+    from .plan import Sweep
+    from .planfile import words
     from .slurm import Job
 
-    arguments.arguments(["sweep", *wishes["sweep"]])  # what it would refuse in the job it refuses now
-    print(Job(**wishes).script(), end="")
+    plan = wishes.pop("plan")
+    wishes["sweep"] = [*(words(plan) if plan else []), *wishes["sweep"]]
+    asked, job = arguments.arguments(["sweep", *wishes["sweep"]]), Job(**wishes)
+    del asked["command"]
+    for nodes in job.nodes:  # what would be refused in the job is refused now
+        Sweep(**asked).foresee(nodes * job.ppn)
+    print(job.script(), end="")
     return 0
 
 
@@ -132,10 +148,8 @@ def preflight(wishes: dict[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {
-    f.__name__: f
-    for f in (sweep, environment, merge, show, compare, report, peers, agree, codecs, advise, train, slurm, preflight)
-}
+FILES = (merge, show, compare, repeat, report, peers, agree)
+COMMANDS = {f.__name__: f for f in (sweep, environment, *FILES, codecs, advise, train, slurm, preflight)}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -21,6 +21,8 @@ def arguments(words: Sequence[str] | None = None) -> dict[str, Any]:
     """The wishes of the command line; what a sweep's file says counts where the command line says nothing else."""
     words = list(sys.argv[1:] if words is None else words)
     wishes = vars(parser().parse_args(words))
+    if wishes["command"] != "sweep":
+        return wishes
     if wishes.get("plan"):
         from .planfile import words as words_of
 
@@ -82,7 +84,8 @@ def _sweep(commands: Any) -> None:
     add("--factor", type=int, help="from one size to the next (default 4)")
     add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
     names = (
-        "all, auto, node (shared memory), gloo (PyTorch's), copy (np.copyto), guidelines (MPI's own in two parts), "
+        "all, auto, node (shared memory), gloo (PyTorch's; torch: where it is installed), copy (np.copyto), guidelines "
+        "(MPI's own in two parts), "
         "natives (each of MPI's own algorithms, where one can choose), or names such as ring torus:grid=2x4 native:ring"
     )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
@@ -126,12 +129,14 @@ def _files(commands: Any) -> None:
     show.add_argument("--style", choices=STYLES, default="table", help="columns of another tool, or CSV")
     report = reading("report", "a page with pictures, of one or more sweeps")
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
-    report.add_argument("--figures", type=Path, metavar="FOLDER", help="write each picture there, too, as SVG")
+    report.add_argument("--pictures", type=Path, metavar="FOLDER", help="write each there, too, as SVG and PNG")
     reading("peers", "a table of the sweeps that scripts/peers has run")
     reading("agree", "whether we time MPI as Intel's benchmark does, of what scripts/agree has measured")
     compare = commands.add_parser("compare", help="find what became slower; exit code 1 if anything did")
-    compare.add_argument("old", type=Path, metavar="OLD.jsonl")
-    compare.add_argument("new", type=Path, metavar="NEW.jsonl")
+    words = "whether two sweeps of the same agree: intervals within 5%% of the median, and 95%% of them overlap"
+    for parser in (compare, commands.add_parser("repeat", help=words)):
+        parser.add_argument("old", type=Path, metavar="OLD.jsonl")
+        parser.add_argument("new", type=Path, metavar="NEW.jsonl")
     words = "by how much the whole interval must be slower (default 5%%)"
     compare.add_argument("--threshold", type=percent, default=0.05, metavar="P%", help=words)
 
@@ -147,6 +152,7 @@ def _codecs(commands: Any) -> None:
     instead.add_argument("--speed", action="store_true", help="time encode, decode and decode + add on one core")
     instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
     add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
+    add("--json", metavar="FILE.jsonl", help="write what --wire shows, for bench report; must not exist yet")
     add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
 
 

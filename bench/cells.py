@@ -12,6 +12,7 @@ from allreduce.native import OPS, mpi_has
 from .calls import COMPOSED, OUT_OF_PLACE, UNCODED, Label
 from .inputs import Arena, Case, exact, lossy, real
 from .knobs import Knob, native
+from .links import Pool
 from .plan import Group, Sweep
 from .records import NATIVE, family
 from .requests import Call, can_persist
@@ -72,6 +73,12 @@ class Maker:
             codec = compress.get(text)
             right[text] = tuple(lossy(case, codec, group.dtype, size) for case in cases)  # type: ignore[assignment]
         return {label: self._cell(label, group, right[label.codec]) for label in self.labels(group)}
+
+    def pool(self, group: Group, cells: dict[Label, Cell]) -> Pool:
+        """The arrays of these cells, for the model."""
+        inputs = [self.arena.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
+        expected = next(iter(cells.values())).case.expected.astype(group.dtype)
+        return Pool(inputs, [cell.results[0] for cell in cells.values()], expected, group.op)
 
     def free(self) -> None:
         """Let go of the last group's requests, and of what MPI was told."""

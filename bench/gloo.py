@@ -9,9 +9,11 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-__all__ = ["OPS", "start"]
+__all__ = ["OPS", "TYPES", "start"]
 
 OPS = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+#: Those of NumPy that it takes.
+TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64"}
 
 
 def start(comm: MPI.Intracomm, op: str) -> Callable[[np.ndarray, np.ndarray], None]:

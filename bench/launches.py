@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 from .journal import collect
 from .records import Row, key
+from .styles import fitted
 
-__all__ = ["Change", "changes", "compare", "distinct", "environments", "join"]
+__all__ = ["Change", "changes", "compare", "distinct", "environments", "join", "repeat"]
 
 #: Launches of one sweep must have these in common.
 COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "revision")
+#: Two sweeps of the same agree if intervals are no wider than this part of the median, both ways, and so many overlap.
+WIDE, OVERLAPPING = 0.05, 0.95
 
 
 def join(paths: list[Path], out: Path) -> int:
@@ -20,7 +23,7 @@ def join(paths: list[Path], out: Path) -> int:
     launches = environments(others)
     if not launches:
         raise ValueError("no launch in these files")
-    if found := _differences(launches[0], *launches[1:]):
+    if found := _differences(*launches):
         raise ValueError("not launches of one sweep: " + "; ".join(found))
     with out.open("x") as file:
         for record in (*launches, *(row.record() for row in rows)):
@@ -42,10 +45,21 @@ class Change(NamedTuple):
         """slower or faster, if the whole interval is by more than the threshold; else a dash."""
         return "slower" if self.low > 1 + threshold else "faster" if self.high < 1 - threshold else "-"
 
+    @property
+    def widest(self) -> float:
+        """Half of the wider interval, as a part of its median."""
+        return max(self.old.time.half, self.new.time.half)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether both intervals have a time in common."""
+        return self.old.time.low <= self.new.time.high and self.new.time.low <= self.old.time.high
+
     def line(self, threshold: float) -> str:
         """One line of a table."""
         row, old, new = self.new, self.old.time.median * 1e6, self.new.time.median * 1e6
-        what = f"{row.nbytes:9d}  {row.ranks:5d}  {row.dtype:8} {row.op:4}  {row.algorithm:24} {row.codec or '-':15}"
+        names = f"{fitted(row.algorithm, 24)} {fitted(row.codec or '-', 15)}"
+        what = f"{row.nbytes:9d}  {row.ranks:5d}  {row.dtype:8} {row.op:4}  {names}"
         ratio = f"{self.ratio:7.3f}  {self.low:.3f} to {self.high:.3f}  {self.verdict(threshold)}"
         return f"{what} {row.place:5} {row.call:11} {old:10.2f} {new:10.2f}  {ratio}"
 
@@ -81,6 +95,21 @@ def compare(old: Path, new: Path, threshold: float) -> int:
     return int(bool(slower or wrong))
 
 
+def repeat(old: Path, new: Path) -> int:
+    """Print how well two sweeps of the same agree; returns 1 if their intervals are too wide, or too few overlap."""
+    found = changes(*(collect([path])[1] for path in (old, new)))
+    if not found:
+        raise ValueError(f"{old} and {new} have no cell in common")
+    print(f"{'size(B)':>9}  {'algorithm':24} {'first(us)':>10} {'±':>6}  {'second(us)':>10} {'±':>6}")
+    for change in sorted(found, key=lambda change: (change.new.nbytes, change.new.algorithm)):
+        times = "  ".join(f"{r.time.median * 1e6:10.2f} {r.time.half:6.1%}" for r in (change.old, change.new))
+        words = ["wide"] * (change.widest > WIDE) + ["apart"] * (not change.overlaps)
+        print(f"{change.new.nbytes:9d}  {fitted(change.new.algorithm, 24)} {times}  {' '.join(words)}".rstrip())
+    wide, overlap = sum(change.widest > WIDE for change in found), sum(change.overlaps for change in found)
+    print(f"# {len(found)} cells, {len(found) - wide} known to {WIDE:.0%}, and intervals of {overlap} overlap")
+    return int(wide > 0 or overlap < OVERLAPPING * len(found))
+
+
 def _cell(row: Row) -> tuple[Any, ...]:
     return key(row)[1:]
 
@@ -91,13 +120,17 @@ def environments(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [record for i, record in enumerate(found) if record not in found[:i]]
 
 
-def _differences(first: dict[str, Any], *others: dict[str, Any]) -> list[str]:
-    """What they should have in common and have not."""
-    return [
-        f"{name}: {', '.join(sorted(values))}"
-        for name in COMMON
-        if len(values := {str(facts.get(name)) for facts in (first, *others)}) > 1
-    ]
+def _differences(*launches: dict[str, Any]) -> list[str]:
+    """What they should have in common and have not, variables of MPI and its transports among it."""
+    facts = [{name: launch.get(name) for name in COMMON} for launch in launches]
+    variables = [launch.get("variables", {}) for launch in launches]
+    return [*_apart(facts, "{}", None), *_apart(variables, "variable {}", "not set")]
+
+
+def _apart(launches: list[dict[str, Any]], title: str, missing: Any) -> list[str]:
+    """The names whose values are not the same in all launches, with these values."""
+    found = {name: {str(launch.get(name, missing)) for launch in launches} for launch in launches for name in launch}
+    return [f"{title.format(name)}: {', '.join(sorted(values))}" for name, values in found.items() if len(values) > 1]
 
 
 def distinct(environments: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,86 +1,154 @@
-"""What messages cost here, from point to point: the prices of the cost model."""
+"""What messages cost here, from point to point: the prices of the cost model.
+
+What a message takes depends on where its bytes are: in the sender's cache, for it has just computed them, in the
+receiver's, or in memory, for a sweep goes through many arrays. So prices are measured on the arrays of the sweep, in
+turn, and for each size of the vector anew.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from allreduce.choice import Nodes
-from allreduce.schedules import Recv, Send
+from allreduce.engine import engine_of
+from allreduce.execute.bound import Plan
+from allreduce.execute.lowering import Vector
+from allreduce.execute.operation import Operation
+from allreduce.execute.plan import Order
+from allreduce.execute.reductions import reduction
+from allreduce.execute.requests import finish
+from allreduce.execute.table import RECVBUF, SENDBUF, Region, Table
+from allreduce.schedules import Recv, Schedule, Send
 
-from .model import Price, Prices, tally
+from .model import Price, Prices
 
-__all__ = ["prices_of"]
+__all__ = ["Pool", "prices_of"]
 
-#: Bytes of messages, and how many are sent one after the other in a repetition, as in the steps of a schedule.
-PROBES = ((8, 50), (1 << 13, 16), (1 << 15, 8), (1 << 16, 8), (1 << 19, 4), (1 << 21, 1))
-#: Of one probe, the first for nothing.
-REPETITIONS = 8
-#: Values that are added up.
-ADDED = 1 << 16
+#: Into how many parts the vector is cut, each a message; and into one for each rank, as rings do.
+PARTS = (1, 2, 4, 8, 16, 128)
+#: So many of the parts are sent, one after the other, in a repetition: as in the steps of a schedule.
+MOST = 16
+#: Of one probe, the first for nothing; at least so many, if it took so many seconds.
+REPETITIONS, FEWEST, ENOUGH = 9, 5, 0.5
 
 #: To whom each rank sends.
 Shift = dict[int, int]
 
 
-def prices_of(comm: MPI.Intracomm, nodes: Nodes) -> Prices:
-    """Of messages that all ranks send at once, and of sums that all make at once; collective."""
-    found = {"inside": Price(), "between": Price()}
-    nobody = (MPI.PROC_NULL, MPI.PROC_NULL)
-    idle = exchange(comm, *nobody, *PROBES[0])  # what Python takes
-    for where, to in shifts(nodes).items():
-        source = {peer: rank for rank, peer in to.items()}
-        step = {rank: (Send(to[rank], range(1)), Recv(source[rank], range(1), add=False)) for rank in to}
-        sharing = tally(step, nodes)[{"inside": 1, "between": 3}[where]]
-        seconds = [exchange(comm, to[comm.rank], source[comm.rank], *probe) for probe in PROBES]
-        lengths = tuple(float(sharing * nbytes) for nbytes, _ in PROBES)
-        sent = np.maximum(np.array(seconds) - idle, 0.1 * np.array(seconds))
-        least = np.minimum.accumulate(sent[::-1])[::-1]  # what takes longer than something longer was disturbed
-        found[where] = Price(lengths, tuple(least.tolist()))
-    both = 0.0
-    if len(nodes) > 2:  # of two, each sends to the one that it receives from anyhow
-        peer, probe = partners(nodes).get(comm.rank, MPI.PROC_NULL), PROBES[-2]
-        one_way = found["between"].seconds[-2]
-        both = float(np.clip((exchange(comm, peer, peer, *probe) - idle) / one_way - 1, 0, 1))
-    values = np.ones(ADDED, np.float32)
-    return Prices(**found, both=both, added=slowest(comm, partial(np.add, values, 1, out=values), 10) / values.nbytes)
+class Pool(NamedTuple):
+    """The arrays of a sweep: inputs, and results that must come to be what is expected; and the operation."""
+
+    inputs: Sequence[np.ndarray]
+    results: Sequence[np.ndarray]
+    expected: np.ndarray
+    op: str
+
+
+def prices_of(comm: MPI.Intracomm, nodes: Nodes, pool: Pool) -> Prices:
+    """Of messages that all ranks send at once; collective."""
+    whole = pool.inputs[0]
+    parts = sorted({min(part, whole.size) for part in (*PARTS, comm.size)}, reverse=True)
+    probe, price = Probe(comm, pool), partial(Price, tuple(whole.nbytes / part for part in parts))
+    idle = np.array([min(probe.times({}, part)) for part in parts])  # what Python takes
+
+    def ladder(shift: Shift, **how: bool) -> np.ndarray:
+        found = np.array([np.median(probe.times(shift, part, **how)) for part in parts])
+        return steady(np.maximum(found - idle, 0.1 * found))
+
+    near, far, answer, line = (shifts(nodes)[name] for name in ("inside", "between", "pairs", "line"))
+    found = {"given": ladder(near)}
+    if near:
+        found |= {"lone": ladder(every_other(nodes), made=True), "made": ladder(near, made=True)}
+    found["added"] = steady(np.maximum(ladder(near, adding=True) - found["given"], 0))
+    if far:
+        found |= {"together": ladder(far), "alone": ladder(line)}
+        found["answered"] = ladder(answer) if len(nodes) > 2 else found["together"]
+    return Prices(**{name: price(tuple(seconds.tolist())) for name, seconds in found.items()})
+
+
+class Probe:
+    """Times messages from rank to rank on a sweep's arrays, sent by the loop that runs schedules."""
+
+    def __init__(self, comm: MPI.Intracomm, pool: Pool) -> None:
+        self.comm, self.pool, self.turn = comm, pool, 0
+        self.channel = engine_of(comm).channel
+
+    def times(self, shift: Shift, parts: int, made: bool = False, adding: bool = False) -> list[float]:
+        """Seconds of a message, on the slowest rank, of each repetition; collective.
+
+        Ranks send parts of what they were given, or `made` themselves; what comes is stored or, `adding`, added.
+        """
+        messages, operation = min(parts, MOST), self.operation(shift, parts, adding)
+        publishing = self.operation(shift, 1, False)
+        found: list[float] = []
+        while len(found) < REPETITIONS and (len(found) < FEWEST or sum(found) * messages < ENOUGH):
+            sent, result, spare = self.arrays()
+            if made:
+                np.copyto(spare, sent)
+                sent = spare
+            self.comm.Barrier()
+            begin = time.perf_counter()
+            operation.start((sent, result))
+            finish(operation)
+            elapsed = (time.perf_counter() - begin) / messages
+            found.append(self.comm.allreduce(elapsed, MPI.MAX))
+            np.count_nonzero(result != self.pool.expected)  # as a sweep does
+            if adding:  # then others have sums in their caches, which the next write must take from them
+                publishing.start((result, spare))
+                finish(publishing)
+        return found[1:]
+
+    def operation(self, shift: Shift, parts: int, adding: bool) -> Operation:
+        """Sends the first parts, each in a step of its own."""
+        rank, array = self.comm.rank, self.pool.inputs[0]
+        each = [range(part, part + 1) for part in range(min(parts, MOST))]
+        leaving = [tuple(Send(to, part) for source, to in shift.items() if source == rank) for part in each]
+        coming = [tuple(Recv(source, part, adding) for source, to in shift.items() if to == rank) for part in each]
+        steps = tuple(sends + recvs for sends, recvs in zip(leaving, coming, strict=True))
+        table, places = Table(), (Region(SENDBUF, 0), Region(RECVBUF, 0))
+        kernel = reduction(array.dtype, self.pool.op)
+        Vector(table, rank, array.size, array.itemsize, parts, *places, *kernel).run(Schedule(parts, steps))
+        return Plan(Order("allreduce", "ring", array.size, array.dtype), self.channel, table).operation()
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The next input and two results: those of a sweep come in turn, too."""
+        self.turn += 1
+        inputs, results = self.pool.inputs, self.pool.results
+        result, spare = (results[(self.turn + i) % len(results)] for i in (0, len(results) // 2))
+        return inputs[self.turn % len(inputs)], result, spare
+
+
+def steady(seconds: np.ndarray) -> np.ndarray:
+    """What takes longer than something longer was disturbed."""
+    return np.minimum.accumulate(seconds[::-1])[::-1]
 
 
 def shifts(nodes: Nodes) -> dict[str, Shift]:
-    """Around every node, and around the nodes from place to place; each only where there are several."""
-    inside = {rank: peer for node in nodes for rank, peer in around(node).items()}
+    """Who sends to whom, each by name; none where there are no such messages.
+
+    Around every node; around the nodes from place to place; with pairs of nodes instead, each to whom it receives from;
+    and around all ranks, so that only one of each node sends to another.
+    """
+    several = len(nodes) > 1
     places = [node[j] for j in range(max(map(len, nodes))) for node in nodes if j < len(node)]
-    found = {"inside": inside} if max(map(len, nodes)) > 1 else {}
-    return found | ({"between": around(tuple(places))} if len(nodes) > 1 else {})
-
-
-def partners(nodes: Nodes) -> Shift:
-    """Every other node and the next one: rank by rank, each is the other's."""
     pairs = [(a, b) for i in range(0, len(nodes) - 1, 2) for a, b in zip(nodes[i], nodes[i + 1], strict=False)]
-    return dict(pairs) | {b: a for a, b in pairs}
+    return {
+        "inside": {rank: peer for node in nodes if len(node) > 1 for rank, peer in around(node).items()},
+        "between": around(tuple(places)) if several else {},
+        "pairs": dict(pairs) | {b: a for a, b in pairs},
+        "line": around(tuple(rank for node in nodes for rank in node)) if several else {},
+    }
+
+
+def every_other(nodes: Nodes) -> Shift:
+    """Inside nodes, from every other rank to the next."""
+    return {a: b for node in nodes for a, b in zip(node[::2], node[1::2], strict=False)}
 
 
 def around(ranks: tuple[int, ...]) -> Shift:
     """From each to the next, and from the last to the first."""
     return dict(zip(ranks, ranks[1:] + ranks[:1], strict=True))
-
-
-def exchange(comm: MPI.Intracomm, to: int, source: int, nbytes: int, many: int) -> float:
-    """Seconds in which a message is sent and one received."""
-    data, room = np.zeros(nbytes, np.uint8), np.empty(nbytes, np.uint8)
-    return slowest(comm, partial(comm.Sendrecv, data, to, 0, room, source), many)
-
-
-def slowest(comm: MPI.Intracomm, call: Callable[[], object], many: int) -> float:
-    """Seconds of a call: the median over repetitions of that of the slowest rank; collective."""
-    seconds = np.empty(REPETITIONS)
-    for repetition in range(REPETITIONS):
-        comm.Barrier()
-        begin = time.perf_counter()
-        for _ in range(many):
-            call()
-        seconds[repetition] = (time.perf_counter() - begin) / many
-    comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
-    return float(np.median(seconds[1:]))

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from io import StringIO
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -12,7 +13,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullForma
 from .records import Row, ours
 from .relations import rivals
 
-__all__ = ["COLORS", "FAINT", "draw", "emphasized", "legend", "length", "plain", "seconds"]
+__all__ = ["COLORS", "FAINT", "Drawing", "draw", "emphasized", "legend", "length", "plain", "seconds"]
 
 #: Okabe and Ito's colours, told apart whatever one's eyes; each has a marker of its own for print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C00")
@@ -36,14 +37,35 @@ def length(nbytes: float, _: Any = None) -> str:
     return f"{nbytes:g} GiB"
 
 
-def draw(name: str, paint: Callable[..., None], *data: Any, size: tuple[float, float] = (7.4, 3.8)) -> str:
-    """Let a function paint on axes, and return the SVG; `name` makes its identifiers unique on a page."""
-    with matplotlib.rc_context(LOOK | {"svg.hashsalt": name}):
+class Drawing(NamedTuple):
+    """What was painted; `name` makes its identifiers unique on a page."""
+
+    name: str
+    figure: Figure
+
+    @property
+    def svg(self) -> str:
+        """The element."""
+        text = StringIO()
+        self._write(text, "svg", metadata={"Date": None, "Creator": None})
+        return text.getvalue()[text.getvalue().index("<svg") :]
+
+    def save(self, path: Path) -> None:
+        """Files of this name that end with .svg and .png."""
+        path.with_suffix(".svg").write_text(self.svg)
+        self._write(path.with_suffix(".png"), "png", dpi=200)
+
+    def _write(self, out: StringIO | Path, kind: str, **how: Any) -> None:
+        with matplotlib.rc_context(LOOK | {"svg.hashsalt": self.name}):
+            self.figure.savefig(out, format=kind, **how)
+
+
+def draw(name: str, paint: Callable[..., None], *data: Any, size: tuple[float, float] = (7.4, 3.8)) -> Drawing:
+    """Let a function paint on axes."""
+    with matplotlib.rc_context(LOOK):
         figure = Figure(figsize=size, layout="constrained")
         paint(figure.add_subplot(), *data)
-        text = StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    return Drawing(name, figure)
 
 
 def emphasized(rows: list[Row]) -> dict[str, dict[str, Any]]:

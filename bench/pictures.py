@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import figures
-from .looks import draw, length
+from .looks import Drawing, draw, length
 from .maps import scaling, stragglers, tradeoff, winners
 from .records import Row
 from .relations import foretold
@@ -13,11 +13,11 @@ __all__ = ["Picture", "maps", "pictures"]
 
 
 class Picture(NamedTuple):
-    """An SVG and what it shows."""
+    """A drawing and what it shows."""
 
     title: str
     words: str
-    svg: str
+    drawing: Drawing
 
 
 def maps(rows: list[Row], looks: dict[str, Any]) -> Iterator[Picture]:
@@ -31,14 +31,12 @@ def maps(rows: list[Row], looks: dict[str, Any]) -> Iterator[Picture]:
         ranks, sizes = {row.ranks for row in same}, sorted({row.nbytes for row in same})
         words = "The number is its time over that of MPI's own; grey where MPI's own is the fastest."
         shape = max(7.4, 0.75 * len(sizes)), 1.3 + 0.75 * len(ranks)
-        svg = draw(where, winners, same, looks, size=shape)
-        yield Picture(
-            f"Fastest by size and number of ranks: {where}", words, draw(where, winners, same, looks, size=shape)
-        )
+        drawn = draw(where, winners, same, looks, size=shape)
+        yield Picture(f"Fastest by size and number of ranks: {where}", words, drawn)
         for nbytes in sizes[:: len(sizes) - 1 or 1] if len(ranks) > 1 else []:
             each = [row for row in same if row.nbytes == nbytes]
-            svg = draw(f"{nbytes} {where}", scaling, each, looks)
-            yield Picture(f"Scaling, {length(nbytes)}: {where}", "Bands: confidence intervals.", svg)
+            drawn = draw(f"{nbytes} {where}", scaling, each, looks)
+            yield Picture(f"Scaling, {length(nbytes)}: {where}", "Bands: confidence intervals.", drawn)
 
 
 def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Picture]:
@@ -51,10 +49,10 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
         words = "Above the dashed line ours is faster; compared round by round."
         yield Picture("Speed-up", words, draw(f"speed {salt}", figures.speedup, exact, looks))
     if modelled := [row for row in exact if row.predicted]:
-        svg = draw(f"model {salt}", figures.predicted, modelled, looks)
-        yield Picture("Predicted against measured", f"Grey: within 25 %. {foretold(modelled).capitalize()}", svg)
-    svg = draw(f"spikes {salt}", figures.spikes, exact, looks)
-    yield Picture("Spikes", "How much longer one repetition in a hundred takes than the median; 1 is steady.", svg)
+        drawn = draw(f"model {salt}", figures.predicted, modelled, looks)
+        yield Picture("Predicted against measured", f"Grey: within 25 %. {foretold(modelled).capitalize()}", drawn)
+    drawn = draw(f"spikes {salt}", figures.spikes, exact, looks)
+    yield Picture("Spikes", "How much longer one repetition in a hundred takes than the median; 1 is steady.", drawn)
     if rows[0].ranks > 1:
         words = "Of all sizes. A rank that is far above the dashed line holds up the others."
         yield Picture("Stragglers", words, draw(f"last {salt}", stragglers, exact, looks))
@@ -62,5 +60,5 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
     for nbytes in coded[-1:]:
         words = "Lower left is better: less error, less time. The area of a mark is the bytes that travel."
         same = [row for row in rows if row.nbytes == nbytes]
-        svg = draw(f"codecs {salt}", tradeoff, same, looks, size=(7.4, 4.6))
-        yield Picture(f"What codecs cost and save, {length(nbytes)}", words, svg)
+        drawn = draw(f"codecs {salt}", tradeoff, same, looks, size=(7.4, 4.6))
+        yield Picture(f"What codecs cost and save, {length(nbytes)}", words, drawn)

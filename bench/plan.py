@@ -1,7 +1,8 @@
 """What to measure: the arguments of the command line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -87,23 +88,40 @@ class Sweep:
         if "gloo" in names and sizes != [world]:
             raise ValueError("algorithm 'gloo' is for all ranks: leave out --ranks")
         if "gloo" in names:
-            _check_gloo(self.op)
+            _check_gloo(self.op, [dtype.name for dtype in self.dtypes()])
         return sizes
+
+    def words(self) -> list[str]:
+        """What is asked for: names of algorithms, and of sets of them."""
+        return [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
+
+    def foresee(self, world: int) -> None:
+        """Refuse what so many ranks would; what only their machine knows, MPI's own and PyTorch, is left to them."""
+        away = (NATIVE, "natives", "gloo", "torch")
+        replace(self, algorithms=[word for word in self.words() if family(word) not in away]).teams(world)
+        self.groups()
 
     def names(self, size: int, sizes: Sequence[int] = ()) -> list[str]:
         """Our algorithms that can do with this number of ranks, each once.
 
         Raises ValueError for what can do with none of `sizes`, the numbers of ranks in this sweep.
         """
-        words = [w for word in self.algorithms for w in ([word] if ":" in word else word.split(","))]
-        sets = {"all": lambda: [*allreduce.algorithms(), "auto"], "guidelines": lambda: COMPOSED, "natives": _natives}
-        names = [name for word in words for name in sets.get(word, lambda word=word: [word])()]
+        sets = {
+            "all": lambda: [*allreduce.algorithms(), "auto"],
+            "guidelines": lambda: COMPOSED,
+            "natives": _natives,
+            "torch": _torch,
+        }
+        names = [name for word in self.words() for name in sets.get(word, lambda word=word: [word])()]
         return [n for n in dict.fromkeys(names) if n != NATIVE and _fits(n, size, sizes)]
+
+    def dtypes(self) -> list[np.dtype]:
+        """Those of NumPy and those of ml_dtypes."""
+        return [np.dtype(getattr(ml_dtypes, name, name)) for name in self.dtype]
 
     def groups(self) -> list[Group]:
         """All that is measured, checked."""
-        dtypes = [np.dtype(getattr(ml_dtypes, name, name)) for name in self.dtype]
-        for dtype, op in product(dtypes, self.op):
+        for dtype, op in product(self.dtypes(), self.op):
             check(dtype, op)
             as_type(self.accumulate, dtype, op)
             for text in self.codec:
@@ -115,7 +133,7 @@ class Sweep:
             raise ValueError(f"expected seconds > 0, precision >= 0, batch >= 1, not {given}")
         if self.resume and not self.json:
             raise ValueError("--resume goes on with a file: name it by --json")
-        groups = [Group(*each) for each in product(dtypes, self.op, self.lengths())]
+        groups = [Group(*each) for each in product(self.dtypes(), self.op, self.lengths())]
         return list({(g.dtype, g.op, g.elements): g for g in groups}.values())
 
     def values(self) -> np.ndarray | None:
@@ -130,13 +148,19 @@ class Sweep:
         return "cold" if self.cold else "rewritten" if self.rewrite else "warm"
 
 
-def _check_gloo(ops: list[str]) -> None:
+def _check_gloo(ops: list[str], dtypes: list[str]) -> None:
     try:
-        from .gloo import OPS
+        from .gloo import OPS, TYPES
     except ModuleNotFoundError as error:
         raise ValueError(f"algorithm 'gloo' needs {error.name}: pip install torch") from None
     if not OPS.keys() >= {*ops}:
         raise ValueError(f"gloo has {', '.join(OPS)}, not all of {', '.join(ops)}")
+    if not TYPES.issuperset(dtypes):
+        raise ValueError(f"gloo is measured for {', '.join(sorted(TYPES))}, not for all of {', '.join(dtypes)}")
+
+
+def _torch() -> list[str]:
+    return ["gloo"] if find_spec("torch") else []
 
 
 def _natives() -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .records import IDENTITY, Row, key
+from .records import IDENTITY, Row, key, ours
 from .statistics import paired
 
 __all__ = ["CLOSE", "foretold", "merge", "ratios", "rivals"]
@@ -73,6 +73,15 @@ def _joined(rows: list[Row]) -> Row:
 
 def foretold(rows: Iterable[Row]) -> str:
     """How good the predictions are, in words; empty if there are none."""
-    off = [abs(row.predicted / row.time.median - 1) for row in rows if row.predicted and row.nbytes >= LONG]
-    close = sum(share <= CLOSE for share in off)
-    return f"predicted within {CLOSE:.0%}: {close} of {len(off)} cells from 64 KiB up" if off else ""
+    exact = [row for row in rows if ours(row.algorithm) and not row.codec and row.call == "blocking"]
+    judged = [row for row in exact if row.predicted and row.nbytes >= LONG]
+    if not judged:
+        return ""
+    close = sum(abs(row.predicted / row.time.median - 1) <= CLOSE for row in judged if row.predicted)
+    vague = sum(row.time.half > CLOSE for row in judged)
+    unknown = ", ".join(sorted({row.algorithm for row in exact if row.predicted is None}))
+    return (
+        f"predicted within {CLOSE:.0%}: {close} of {len(judged)} cells from 64 KiB up"
+        + (f", of which {vague} are not known so well themselves" if vague else "")
+        + (f"; what goes through shared memory is not predicted: {unknown}" if unknown else "")
+    )

@@ -1,6 +1,5 @@
 """One page of pictures and numbers, that needs nothing but itself."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,42 +29,52 @@ class Section(NamedTuple):
     rows: list[Row]
 
 
-def write(files: list[Path], out: Path, figures: Path | None = None) -> None:
+def write(files: list[Path], out: Path, pictures: Path | None = None) -> None:
     """Make a page of sweeps' files, and of its pictures files in a folder, if that is given.
 
     ValueError if nothing is measured in the files, or the packages for it are missing.
     """
     others, rows = collect(files)
-    rows = [row for row in rows if row.valid.size]
-    if not rows:
+    rows, stages = [row for row in rows if row.valid.size], [each for each in others if each["record"] == "codec"]
+    if not rows and not stages:
         raise ValueError("nothing is measured in these files")
     try:
-        text = page(environments(others), rows)
+        heads, parts = drawn(rows, stages)
+        text = page(environments(others), rows, heads, parts)
     except ModuleNotFoundError as error:
         raise ValueError(f"report needs {error.name}: pip install allreduce[report]") from None
     out.write_text(text)
-    if figures:
-        figures.mkdir(parents=True, exist_ok=True)
-        for number, svg in enumerate(re.findall(r"<svg.*?</svg>", text, re.S), 1):
-            (figures / f"{number:02}.svg").write_text(svg)
+    if pictures:
+        pictures.mkdir(parents=True, exist_ok=True)
+        for number, picture in enumerate([*heads, *(each for part in parts for each in part.pictures)], 1):
+            picture.drawing.save(pictures / f"{number:02}.svg")
 
 
-def page(launches: list[dict[str, Any]], rows: list[Row]) -> str:
-    """The HTML."""
-    import jinja2
-
+def drawn(rows: list[Row], stages: list[dict[str, Any]]) -> "tuple[list[Picture], list[Section]]":
+    """The pictures of all, and those of each setting."""
     from .looks import emphasized
     from .pictures import maps, pictures
+    from .stages import pictures_of
 
     looks = emphasized(rows)
     settings: dict[tuple[Any, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda row: (row.nbytes, row.time.median)):
         settings.setdefault(tuple(getattr(row, name) for name in SETTING), []).append(row)
     shared = {name for i, name in enumerate(SETTING) if len({key[i] for key in settings}) == 1}
+    return [*maps(rows, looks), *pictures_of(stages)], [
+        Section(title(same[0], shared), list(pictures(same, looks, str(k))), same)
+        for k, same in sorted(settings.items(), key=lambda item: (*item[0][:2], str(item)))  # by MPI, then by ranks
+    ]
+
+
+def page(launches: list[dict[str, Any]], rows: list[Row], heads: "list[Picture]", sections: list[Section]) -> str:
+    """The HTML."""
+    import jinja2
+
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.get_template("report.html").render(
-        title=", ".join(dict.fromkeys(row.mpi for row in rows)),
+        title=", ".join(dict.fromkeys(facts["mpi"] for facts in [*launches, *map(vars, rows)])),
         rows=rows,
         repetitions=sum(row.valid.size for row in rows),
         launches=max(len(launches), 1),
@@ -75,11 +84,8 @@ def page(launches: list[dict[str, Any]], rows: list[Row]) -> str:
         meaning=MEANING,
         unfinished=sum(not row.complete for row in rows),
         broken=violations(rows),
-        maps=list(maps(rows, looks)),
-        sections=[
-            Section(title(same[0], shared), list(pictures(same, looks, str(k))), same)
-            for k, same in sorted(settings.items(), key=lambda item: (*item[0][:2], str(item)))  # by MPI, then by ranks
-        ],
+        maps=heads,
+        sections=sections,
         machines=distinct(launches),
     )
 

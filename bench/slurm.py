@@ -103,6 +103,8 @@ def options(parser: ArgumentParser) -> None:
     add("--results", default="results", metavar="DIR", help="gets a directory for each job (default results)")
     add("--sbatch", default=[], action="append", metavar="OPTION", help="more of it: --sbatch=--partition=gpu")
     add("--setup", action="append", default=[], metavar="LINE", help="to run first: 'module load openmpi'")
+    words = "what to sweep, as for bench sweep; what stands behind -- overrides it"
+    add("--plan", type=Path, metavar="FILE.toml", help=words)
     add("sweep", nargs="*", metavar="-- OPTION", help="of bench sweep")
 
 

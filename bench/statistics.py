@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Summary", "fit", "half_width", "interval", "paired", "summarize"]
+__all__ = ["Summary", "half_width", "interval", "paired", "summarize"]
 
 CONFIDENCE = 0.95
 
@@ -19,6 +19,11 @@ class Summary(NamedTuple):
     low: float  # confidence interval of the median
     high: float
     confidence: float  # that it has: less than 0.95 where samples are few
+
+    @property
+    def half(self) -> float:
+        """Half of the interval, as a part of the median."""
+        return (self.high - self.low) / 2 / self.median
 
 
 @cache
@@ -91,30 +96,3 @@ def paired(ours: Sequence[Sequence[float | None]], base: Sequence[Sequence[float
     return summarize(
         [[x / y if x and y else None for x, y in zip(a, b, strict=False)] for a, b in zip(ours, base, strict=False)]
     )
-
-
-def fit(features: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The non-negative factors that explain the times best, by relative squared error.
-
-    Parameters
-    ----------
-    features : numpy.ndarray
-        Shape (samples, factors): how often each factor counts.
-    times : numpy.ndarray
-        Shape (samples,), in seconds.
-
-    Examples
-    --------
-    >>> fit(np.array([[1.0, 8], [2, 64], [1, 1024]]), np.array([1.8, 8.4, 103.4]))
-    array([1. , 0.1])
-    """
-    weighted, ones = features / times[:, None], np.ones(len(times))
-    best, least = np.zeros(features.shape[1]), np.inf
-    for mask in range(1, 1 << features.shape[1]):  # factors that would come out negative are left out
-        chosen = [k for k in range(features.shape[1]) if mask >> k & 1]
-        factors = np.linalg.lstsq(weighted[:, chosen], ones, rcond=None)[0]
-        error = float(np.sum((weighted[:, chosen] @ factors - 1) ** 2))
-        if (factors >= 0).all() and error < least:
-            best, least = np.zeros(features.shape[1]), error
-            best[chosen] = factors
-    return np.round(best, 15)

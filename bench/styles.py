@@ -9,7 +9,7 @@ import numpy as np
 
 from .records import IDENTITY, Row
 
-__all__ = ["HABITS", "HEAD", "STYLES", "line"]
+__all__ = ["HABITS", "HEAD", "STYLES", "fitted", "line"]
 
 #: As these tools measure: the mean over ranks and calls; one every call for itself, the other in both places.
 HABITS: dict[str, dict[str, Any]] = {
@@ -32,11 +32,21 @@ def line(row: Row) -> str:
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
     time, p99 = row.time, np.quantile(row.valid, 0.99) if row.valid.size else np.nan
     return (
-        f"{row.nbytes:9d}  {row.algorithm:24} {row.codec or '-':15} {row.place:5} {row.batch:6d}"
+        f"{row.nbytes:9d}  {fitted(row.algorithm, 24)} {fitted(row.codec or '-', 15)} {row.place:5} {row.batch:6d}"
         f"  {time.median * 1e6:10.2f}  {time.low * 1e6:9.2f} {time.high * 1e6:9.2f}"
         f" {p99 * 1e6:10.2f}  {row.algbw:11.3f}  {row.busbw:11.3f} {model:>10} {ratio:>8} {row.wrong:7d}"
         f"{'' if row.overlap is None else f'  {row.overlap:.0%} hidden'}  {' '.join(row.marks)}".rstrip()
     )
+
+
+def fitted(name: str, width: int) -> str:
+    """A name in a column, without its middle if it is too long.
+
+    >>> fitted("native:k_reduce_scatter_allgather", 24), fitted("ring", 6)
+    ('native:k_reduce..lgather', 'ring  ')
+    """
+    half = (width - 2) // 3
+    return name.ljust(width) if len(name) <= width else f"{name[: width - 2 - half]}..{name[len(name) - half :]}"
 
 
 def table(rows: list[Row]) -> str:

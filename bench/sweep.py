@@ -34,10 +34,6 @@ def run(sweep: Sweep) -> int:
         if journal:
             journal.write([{"record": "environment", **facts, "buffers": sweep.buffers, "rewrite": sweep.rewrite}])
         with together(world):
-            for team in teams:
-                if team:
-                    team.fit(console, journal)
-                wait(world, stop)
             for index in np.random.default_rng(sweep.seed).permutation(len(jobs)):
                 team, group = jobs[index]
                 if wanted[index] and not stop.agreed:

@@ -10,7 +10,6 @@ import compress
 from allreduce.engine import engine_of
 
 from .cells import Label, Maker, alike
-from .console import Console
 from .environment import environment
 from .inputs import Case
 from .journal import Journal
@@ -25,6 +24,8 @@ from .timing import Cell, measure
 
 __all__ = ["Team"]
 
+NO_PRICES = Prices()
+
 
 class Team:
     """What all groups that the same ranks measure share."""
@@ -36,24 +37,30 @@ class Team:
         self.maker = Maker(sweep, comm, np.zeros(flush, np.uint8))
         self.start = STARTS[sweep.start](comm)
         self.limits = Limits(sweep.seconds, sweep.precision)
-        self.prices = Prices()
 
     def keys(self, group: Group) -> list[tuple[Any, ...]]:
         """What its cells are."""
         return [key(self.row(group, label)) for label in self.maker.labels(group)]
 
-    def fit(self, console: Console, journal: Journal | None) -> None:
-        """Find the prices of the model; collective."""
-        self.prices = prices_of(self.comm, self.nodes)
-        console.say(f"# model of {self.comm.size} ranks: {self.prices}")
+    def fit(self, group: Group, cells: dict[Label, Cell], journal: Journal | None) -> Prices:
+        """Find the prices of the model for vectors of this length, in the arrays of the cells; collective."""
+        if not any(self.modelled(label) for label in cells):
+            return Prices()
+        pool = self.maker.pool(group, cells)
+        prices = prices_of(self.comm, self.nodes, pool)
         if journal:
-            journal.write([{"record": "prices", "ranks": self.comm.size, **self.prices._asdict()}])
+            facts = {"ranks": self.comm.size, "nbytes": pool.expected.nbytes, **prices._asdict()}
+            journal.write([{"record": "prices", **facts}])
+        return prices
 
-    def row(self, group: Group, label: Label) -> Row:
+    def modelled(self, label: Label) -> bool:
+        """Whether it goes by messages that the model knows."""
+        return family(label.algorithm) not in OTHERS and not label.codec and label.call == "blocking"
+
+    def row(self, group: Group, label: Label, prices: Prices = NO_PRICES) -> Row:
         """Of a cell that is not measured yet."""
         sweep, facts = self.sweep, self.facts
         codec = compress.get(label.codec) if label.codec else None
-        modelled = family(label.algorithm) not in OTHERS and not codec and label.call == "blocking"
         nbytes = group.elements * group.dtype.itemsize
         return Row(
             mpi=facts["mpi"], ranks=self.comm.size, nodes=len(facts["hosts"]), dtype=group.dtype.name, op=group.op,
@@ -61,14 +68,15 @@ class Team:
             codec=label.codec, place=label.place, call=label.call, buffers=sweep.buffers,
             cache="rewritten" if label.place == "in" and sweep.cache == "warm" else sweep.cache,
             start=sweep.start, across=sweep.across, batch=1, marks=facts["marks"],
-            predicted=predict(label.algorithm, self.nodes, nbytes, self.prices) if modelled else None,
+            predicted=predict(label.algorithm, self.nodes, nbytes, prices) if self.modelled(label) else None,
             wire=codec.nbytes(group.elements) if codec else nbytes, error=None, wrong=0, complete=False,
         )  # fmt: skip
 
     def measure(self, group: Group, rng: np.random.Generator, stop: Stop, journal: Journal | None) -> list[Row]:
         """All cells of a group; the rows are on rank 0. Collective."""
         cells = self.maker.cells(group)
-        empty = [self.row(group, label) for label in cells]
+        prices = self.fit(group, cells, journal)
+        empty = [self.row(group, label, prices) for label in cells]
 
         def watch(rounds: Rounds) -> None:
             if journal and rounds.times:

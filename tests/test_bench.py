@@ -15,11 +15,11 @@ from bench.codec_speed import measure
 from bench.codecs import EXPECTED, SCHEDULES, Table, inputs, vnmse
 from bench.environment import settings
 from bench.inputs import Case, exact, lossy, real
-from bench.links import partners, shifts
+from bench.links import every_other, shifts
 from bench.model import Price, Prices, predict
 from bench.peers import table
 from bench.plan import Sweep
-from bench.statistics import fit, summarize
+from bench.statistics import summarize
 from compress.simulate import simulate
 
 
@@ -38,39 +38,60 @@ def test_the_interval_holds_the_median_of_what_is_sampled():
     assert 0.92 < hits / 400 <= 1.0
 
 
-def test_the_model_is_found_again_and_is_never_negative():
-    rng = np.random.default_rng(2)
-    features = np.column_stack([np.ones(20), 2.0 ** np.arange(20), 2.0 ** rng.permutation(20)])
-    assert np.allclose(fit(features, features @ [3e-6, 1e-9, 2e-10]), [3e-6, 1e-9, 2e-10], rtol=1e-3)
-    assert (fit(features, features @ [3e-6, 1e-9, 0] - 1e-9 * features[:, 2] * 0.3 + 1e-6) >= 0).all()
-
-
 def line(message, byte):
-    """The price of messages that are all sent alike."""
+    """The price of a message and of its bytes."""
     return Price((0.0, 100.0, 1e4), (message, message + 100 * byte, message + 1e4 * byte))
+
+
+def inside(price, added=0.0):
+    """Prices that do not know where the bytes are."""
+    return Prices(made=price, given=price, lone=price, added=line(0, added))
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_inside_one_node_the_model_is_the_cost_of_the_schedule(name):
-    params = segmented(name, 6, 1 << 20, {})
-    expected = cost(name, 6, 1 << 20, alpha=1e-6, beta=1e-9, gamma=1e-10, **params)
-    prices = Prices(line(1e-6, 1e-9), line(7, 7), 1e-10)
-    assert predict(name, (tuple(range(6)),), 1 << 20, prices) == pytest.approx(expected)
+    """Of messages that are packed if there are several to one peer."""
+    params = segmented(name, 6, 1 << 12, {})
+    expected = cost(name, 6, 1 << 12, alpha=1e-6, beta=1e-9, gamma=1e-10, **params)
+    prices = inside(line(1e-6, 1e-9), 1e-10)._replace(together=line(7, 7), alone=line(7, 7), answered=line(7, 7))
+    assert predict(name, (tuple(range(6)),), 1 << 12, prices) == pytest.approx(expected)
+
+
+def test_what_messages_in_memory_cost_depends_on_what_they_hold():
+    one, two = ((0,), (1,)), ((0, 1),)
+    prices = Prices(made=line(0, 1), given=line(0, 3), lone=line(0, 0.5), added=line(0, 10))
+    for name, seconds in (
+        ("one_shot", 8 * 3 + 80),  # both send what they were given, and add
+        ("ring", 4 * 3 + 40 + 4),  # then each half that was made
+        ("star", 8 * 3 * 0.5 + 80 + 8 * 0.5),  # one way, and back
+    ):
+        assert predict(name, two, 8, prices) == pytest.approx(seconds)
+        assert predict(name, one, 8, prices) == pytest.approx(80 if name != "ring" else 40)  # no messages inside
+    short, long = (predict("two_way_ring", two, n, inside(line(1, 0))) for n in (1 << 10, 1 << 20))
+    assert (short, long) == (2, 4)  # messages to one peer travel as one if they are short
 
 
 def test_ranks_of_a_node_share_its_link():
     nodes = ((0, 1), (2, 3), (4, 5), (6, 7))
-    wire, messages = Prices(between=line(0, 1)), Prices(between=Price((0.0, 1e9), (1.0, 1.0)))
+    wire = Prices(alone=line(0, 1), together=line(0, 2), answered=line(0, 2))
+    messages = Prices(*[line(0, 0)] * 3, *[line(1, 0)] * 3)
     for name, nbytes, count in (("ring", 14, 14), ("rabenseifner", 24, 4), ("hierarchical", 12, 4)):
         assert predict(name, nodes, 8, wire) == pytest.approx(nbytes)
         assert predict(name, nodes, 8, messages) == pytest.approx(count)
-    twice = wire._replace(both=1.0)  # rabenseifner sends to whom it receives from, and ring to another
+    twice = wire._replace(answered=line(0, 4))  # rabenseifner sends to whom it receives from, and ring to another
     assert [predict(name, nodes, 8, twice) for name in ("ring", "rabenseifner")] == pytest.approx([14, 48])
-    assert partners(((0, 1), (2, 3), (4,))) == {0: 2, 1: 3, 2: 0, 3: 1}
-    for uneven in (nodes, ((0, 1, 2), (3,))):
-        for shift in shifts(uneven).values():
-            assert sorted(shift) == sorted(shift.values()) == sorted(sum(uneven, ()))
-    assert len(shifts(((0,), (1,)))) == len(shifts(((0, 1),))) == 1
+
+
+def test_who_exchanges_messages_to_find_prices():
+    for uneven in (((0, 1), (2, 3), (4, 5)), ((0, 1, 2), (3,)), ((0, 1, 2),), ((0,), (1,))):
+        found = shifts(uneven)
+        assert all(sorted(shift) == sorted(shift.values()) for shift in found.values())
+        crossing = [sum((a in node) > (b in node) for a, b in found["line"].items()) for node in uneven]
+        assert crossing == [int(len(uneven) > 1)] * len(uneven)
+        assert all((a in node) == (b in node) for a, b in found["inside"].items() for node in uneven)
+    assert shifts(((0, 1), (2, 3), (4, 5)))["between"] == {0: 2, 2: 4, 4: 1, 1: 3, 3: 5, 5: 0}
+    assert shifts(((0, 1), (2, 3), (4,)))["pairs"] == {0: 2, 1: 3, 2: 0, 3: 1}
+    assert every_other(((0, 1, 2), (3, 4))) == {0: 1, 3: 4}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "uint64", "float64"])

@@ -20,7 +20,7 @@ from bench.records import Row, key
 from bench.relations import ratios
 from bench.rounds import ACROSS, FEWEST, MOST, Limits
 from bench.statistics import half_width, interval, paired, summarize
-from bench.styles import STYLES
+from bench.styles import STYLES, fitted
 
 FACTS = {"record": "environment", "mpi": "An MPI", "ranks": 4, "processor": "A CPU", "cores": 4, "hosts": {"a": 4}}
 
@@ -152,6 +152,26 @@ def test_launches_are_joined(tmp_path, capsys):
     assert "processor: A CPU, Another CPU" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"UCX_TLS": "tcp"}, "variable UCX_TLS: not set, tcp"),
+        ({"OMPI_MCA_pml": "ucx"}, "variable OMPI_MCA_pml: ob1, ucx"),
+        ({"FI_PROVIDER": "tcp", "I_MPI_ADJUST_ALLREDUCE": "2"}, "variable I_MPI_ADJUST_ALLREDUCE: 2, not set"),
+    ],
+)
+def test_launches_with_other_variables_are_not_joined(tmp_path, capsys, variables, said):
+    usual = {"OMPI_MCA_pml": "ob1"}
+    files = [written(tmp_path / f"{i}", [row()], time=i, variables=usual) for i in (1, 2)]
+    other = written(tmp_path / "3", [row()], time=3, variables=usual | variables)
+    assert main(["merge", *map(str, files), "--out", str(tmp_path / "same")]) == 0
+    assert main(["merge", str(files[0]), str(other), "--out", str(tmp_path / "all")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "all").exists()
+    assert main(["compare", str(files[0]), str(other)]) == 0
+    assert f"# differs: {said}" in capsys.readouterr().out
+
+
 def launches(rng, path, slow=1.0):
     """Five launches of three algorithms that differ by half a percent between launches, and one planted change."""
     rows = []
@@ -180,6 +200,26 @@ def test_what_became_slower_is_found_and_nothing_else(tmp_path, capsys):
     assert main(["compare", str(old), str(written(tmp_path / "none", [row(8)]))]) == 2
 
 
+def test_two_sweeps_agree_or_not(tmp_path, capsys):
+    def sweep(name, *spans):
+        """Of 20 algorithms: the first as they are given, the others known to 1 %."""
+        spans = [*spans, *[(0.99, 1.01)] * 20][:20]
+        samples = [[[low * 1e-5], [1e-5], [high * 1e-5]] for low, high in spans]
+        rows = [row(64, f"native:{i}", samples=each, slowest=[[0]] * 3) for i, each in enumerate(samples)]
+        return str(written(tmp_path / name, rows))
+
+    one, wide = sweep("one"), sweep("wide", (0.9, 1.1))
+    assert main(["repeat", one, one]) == 0
+    assert "# 20 cells, 20 known to 5%, and intervals of 20 overlap" in capsys.readouterr().out
+    assert main(["repeat", one, wide]) == 1
+    assert "wide" in capsys.readouterr().out
+    for number, code in ((1, 0), (2, 1)):
+        apart = [row(64, f"native:{i}", [seconds] * 9) for i, seconds in zip(range(number), (2e-5, 5e-6))]
+        rest = [row(64, f"native:{i}", [1e-5] * 9) for i in range(number, 20)]
+        assert main(["repeat", one, str(written(tmp_path / f"{number}", apart + rest))]) == code
+        assert sum(line.endswith("apart") for line in capsys.readouterr().out.splitlines()) == number
+
+
 def test_the_columns_of_osu():
     rows = [row(n, a, seconds=[1e-6, 2e-6]) for n in (1048576, 4) for a in ("ring", "native")]
     text = STYLES["osu"](rows)
@@ -206,6 +246,15 @@ def test_comma_separated_values_and_the_table():
     text = STYLES["table"](ratios([row(64, "ring"), row(64, "native", (2e-6, 4e-6, 6e-6)), row(8, "ring", (None,))]))
     assert [line.split()[:2] for line in text.splitlines()[2:]] == [["8", "ring"], ["64", "ring"], ["64", "native"]]
     assert " 0.50 " in text
+
+
+def test_long_names_keep_the_columns():
+    names = ["ring", "native:k_reduce_scatter_allgather", "native:reduce_scatter_allgatherv"]
+    rows = [row(64, name, codec=codec) for name in names for codec in (None, "feedback(topk:ratio=0.01)")]
+    lines = STYLES["table"](rows).splitlines()[2:]
+    assert {line.index(" out ") for line in lines} == {51}
+    assert len({line[:51] for line in lines}) == 6 and any("native:k_reduce..lgather" in line for line in lines)
+    assert fitted("native:segmented_ring", 24) == "native:segmented_ring   "
 
 
 def test_what_computing_hid_of_a_call():
@@ -247,7 +296,7 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
 
 
-@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "looks"])
+@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "looks", "styles"])
 def test_examples(name):
     assert doctest.testmod(import_module(f"bench.{name}")).failed == 0
 

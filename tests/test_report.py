@@ -1,10 +1,12 @@
 """The page of pictures: whole, self-contained, and true to the rows."""
 
+import json
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from test_driver import row, written
 
 from bench.__main__ import main
@@ -75,11 +77,29 @@ def test_the_map_names_the_fastest_and_its_ratio(page):
 
 def test_wrong_elements_head_the_page(tmp_path):
     out = tmp_path / "r.html"
-    file, folder = written(tmp_path / "a", rows(wrong=3)), tmp_path / "figures"
-    assert main(["report", str(file), "--out", str(out), "--figures", str(folder)]) == 0
+    file, folder = written(tmp_path / "a", rows(wrong=3)), tmp_path / "pictures"
+    assert main(["report", str(file), "--out", str(out), "--pictures", str(folder)]) == 0
     assert len([ElementTree.parse(path) for path in folder.glob("*.svg")]) == 8
+    sizes = [Image.open(path).size for path in folder.glob("*.png")]
+    assert len(sizes) == 8 and all(width > 1200 and height > 300 for width, height in sizes)
     assert "36 wrong elements" in out.read_text()
     assert main(["report", str(written(tmp_path / "b", [])), "--out", str(out)]) == 2
+
+
+def test_stages_of_codecs_are_a_picture(tmp_path):
+    known = dict(record="codec", ranks=4, nbytes=1 << 20, plain=2e-3, algorithm="direct", saved=3.9, wrong=0)
+    times = dict(seconds=1e-3, encode=2e-4, wire=6e-4, decode=3e-4)
+    records = [known | times | {"codec": "int8"}, known | dict.fromkeys(times) | {"codec": "sparcml", "seconds": 2e-3}]
+    file, out = written(tmp_path / "a", []), tmp_path / "r.html"
+    with file.open("a") as end:
+        end.writelines(json.dumps(each) + "\n" for each in records)
+    assert main(["report", str(file), "--out", str(out)]) == 0
+    (svg,) = re.findall(r"<svg.*?</svg>", out.read_text(), re.S)
+    assert {"encode", "wire", "decode", "measured", "no codec", "int8, direct", "sparcml, direct"} <= words(svg)
+    assert "Stages of codecs, 1 MiB on 4 ranks" in out.read_text()
+    with file.open("a") as end:
+        end.write(json.dumps(known) + "\n")
+    assert main(["report", str(file), "--out", str(out)]) == 2
 
 
 def test_what_is_emphasized_and_how_sizes_are_said():
@@ -92,3 +112,8 @@ def test_what_is_emphasized_and_how_sizes_are_said():
 def test_predictions_are_judged_from_64_kib_up():
     assert foretold(rows()) == "predicted within 25%: 2 of 4 cells from 64 KiB up"
     assert foretold([row(65536)]) == ""
+    vague, through = row(65536, seconds=[1e-6, 2e-6, 4e-6], predicted=2e-6), row(65536, "node")
+    assert foretold([vague, through]) == (
+        "predicted within 25%: 1 of 1 cells from 64 KiB up, of which 1 are not known so well themselves; "
+        "what goes through shared memory is not predicted: node"
+    )

@@ -97,6 +97,12 @@ def test_the_examples_are_written_and_not_typed(path, capsys, monkeypatch):
         ("--nodes 1 --ppn 1 -- --max ten", "expected a size such as 4, 64K or 16M, not 'ten'"),
         ("--nodes 1 --ppn 1 --results a\nb", "an option holds a line break"),
         ("--nodes 1 --ppn 1 -- --json x", "--json is for the job to choose"),
+        ("--nodes 1 --ppn 1 -- --algorithms rign", "unknown algorithm 'rign'"),
+        ("--nodes 1 --ppn 1 -- --algorithms native:rabenseifner rign", "unknown algorithm 'rign'"),
+        ("--nodes 2,4 --ppn 2 -- --algorithms torus:grid=2x4", "grid"),
+        ("--nodes 1 --ppn 1 -- --dtype float33", "float33"),
+        ("--nodes 1 --ppn 2 -- --ranks 4", "--ranks from 1 to 2"),
+        ("--nodes 1 --ppn 1 --plan /dev/null -- --algorithms rign", "unknown algorithm 'rign'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words, message, capsys):
@@ -105,6 +111,21 @@ def test_what_makes_no_sense_is_refused(words, message, capsys):
     except SystemExit as end:
         code = end.code
     assert code == 2 and message in capsys.readouterr().err
+
+
+def test_a_script_for_a_sweep_s_file_needs_no_file(tmp_path, capsys, monkeypatch):
+    """And none of what only the nodes have."""
+    for name in ("_natives", "_torch", "_check_gloo"):
+        monkeypatch.setattr(f"bench.plan.{name}", pytest.fail)
+    plan = tmp_path / "sweep.toml"
+    plan.write_text('algorithms = ["natives", "gloo", "torus:grid=2x4"]\nmax = "64K"\ncold = true\n')
+    words = ["--nodes", "4", "--ppn", "2", "--plan", str(plan)]
+    whole = "sweep=(sweep --algorithms natives gloo torus:grid=2x4 --max 64K --cold"
+    assert f"{whole})" in script(*words, capsys=capsys).splitlines()
+    assert f"{whole} --max 1M)" in script(*words, "--", "--max", "1M", capsys=capsys).splitlines()
+    for text, message in {'algorithms = "rign"': "unknown algorithm 'rign'", 'json = "x"': "the job to choose"}.items():
+        plan.write_text(text)
+        assert main(["slurm", *words]) == 2 and message in capsys.readouterr().err
 
 
 def ranks(*hosts, cores=(0, 1), gpus=("a", "b")):

@@ -10,6 +10,7 @@ from .neighbours import Neighbours
 from .operation import Compiled, Interpreted, Operation, Scratch
 from .plan import Order, lower
 from .shared import SMALL, lower_shared
+from .table import Table
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -23,12 +24,13 @@ NODE = "node"
 class Plan:
     """A table bound to a channel, with the operations that run it; more than one only if several are in flight."""
 
-    def __init__(self, order: Order, channel: "Channel") -> None:
+    def __init__(self, order: Order, channel: "Channel", table: Table | None = None) -> None:
+        """`table`: to be run instead of the order's own."""
         self.order, self.channel = order, channel
         #: whose window it uses
         self.node = channel.inside(order.members(channel.rank)) if order.inside else channel
         lowering = lower_shared if order.algorithm == NODE else lower
-        self.table = lowering(order, channel.rank, channel.size)
+        self.table = table or lowering(order, channel.rank, channel.size)
         self.rows = self.table.array()
         self.addresses = np.array([k.address for k in self.table.kernels] or [0], np.int64)
         compiled = library() is not None and all(k.address for k in self.table.kernels)

@@ -13,7 +13,7 @@ from mpi4py import MPI
 import allreduce
 from bench.__main__ import main
 from bench.clock import Clock
-from bench.journal import load
+from bench.journal import load, records
 from bench.model import Prices
 from bench.records import key
 from bench.requests import can_persist
@@ -34,25 +34,32 @@ def test_a_sweep_is_right_and_written_down(path, capfd):
     printed = capfd.readouterr().out
     COMM.Barrier()
     if COMM.rank == 0:
-        records = [json.loads(line) for line in Path(path).read_text().splitlines()]
-        rows = [r for r in records if r["record"] == "row"]
+        found = [json.loads(line) for line in Path(path).read_text().splitlines()]
+        rows = [r for r in found if r["record"] == "row"]
         assert {(r["nbytes"], r["algorithm"]) for r in rows} == {
             (n, a)
             for n in (64, 4096)
             for a in ("ring", "auto", "copy", "native", "reduce+bcast", "reduce_scatter+allgather")
         }
         assert all(r["wrong"] == 0 and len(r["samples"][0]) >= 11 and r["ranks"] == COMM.size for r in rows)
+        assert [r["nbytes"] for r in found if r["record"] == "prices"] in ([64, 4096], [4096, 64])
+        assert all((r["predicted"] or 0) > 0 for r in rows if r["algorithm"] == "ring" and COMM.size > 1)
         assert all(r["complete"] and 0 <= min(r["slowest"][0]) <= max(r["slowest"][0]) < COMM.size for r in rows)
         assert "all correct" in printed and "ring" in printed
     else:
         assert printed == ""
 
 
-def test_gloo_is_there_or_asked_for(capfd):
+def test_gloo_is_there_or_asked_for(capfd, path):
     """It is PyTorch's, which need not be installed."""
     there = find_spec("torch") is not None
     assert main(["sweep", *SHORT, "--algorithms", "node", "gloo"]) == (0 if there else 2)
     assert main(["sweep", *SHORT, "--algorithms", "gloo", "--op", "avg"]) == 2
+    assert main(["sweep", *SHORT, "--algorithms", "gloo", "--dtype", "bfloat16"]) == 2
+    assert main(["sweep", *SHORT, "--algorithms", "ring", "torch", "--json", path]) == 0
+    COMM.Barrier()
+    if COMM.rank == 0:
+        assert {row.algorithm for row in load([Path(path)])[1]} == {"ring", "native"} | ({"gloo"} if there else set())
     if COMM.rank == 0 and not there:
         assert "pip install torch" in capfd.readouterr().err
 
@@ -250,14 +257,19 @@ WIRE = ["codecs", "int8", "feedback(topk:ratio=0.1)", "--wire", "--bytes", "64K"
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
-def test_what_codecs_gain(algorithm, capfd):
-    assert main([*WIRE, "--algorithm", algorithm]) == 0
+def test_what_codecs_gain(algorithm, capfd, path):
+    assert main([*WIRE, "--algorithm", algorithm, "--json", path]) == 0
+    assert main([*WIRE, "--algorithm", algorithm, "--json", path]) == 2  # it is there, on all ranks
     printed = capfd.readouterr().out
     if COMM.rank == 0:
         rows = [line.split() for line in printed.splitlines() if line[:1] != "#"]
+        written = [each for each in records(Path(path)) if each["record"] == "codec"]
+        assert [each["codec"] for each in written] == WIRE[1:3]
+        assert all(each["wrong"] == 0 < each["seconds"] for each in written)
         assert rows[0][:2] == ["codec", "by"] and [row[0] for row in rows[1:]] == WIRE[1:3]
         assert all(row[-1] == "0" for row in rows[1:])
         if algorithm == "ring" and COMM.size > 1:
+            assert min(written[0][name] for name in ("encode", "wire", "decode")) > 0
             assert rows[1][1] == "ring" and float(rows[1][5]) == pytest.approx(4 * 256 / 264, rel=0.02)
     else:
         assert printed == ""
