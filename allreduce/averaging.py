@@ -1,9 +1,8 @@
 """Means of gradients over ranks, made behind the back of the backward pass."""
 
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -12,8 +11,9 @@ from compress.method import Method
 
 from .collectives import allreduce
 from .communicator import Communicator
+from .execute.requests import Request
 from .progress import Progress
-from .tensors import through
+from .tensors import begin, memory
 
 __all__ = ["Averager"]
 
@@ -68,18 +68,19 @@ class Averager:
         torch.futures.Future
             Of `whole`.
         """
-        named = parts if isinstance(self.codec, Method) else {"": whole}
-
-        def job() -> None:
+        def job() -> Iterator[Request]:
             scale(whole, before)
-            for key, tensor in named.items():
-                through(tensor, partial(self._mean, key))
+            if isinstance(self.codec, Method):
+                wishes: dict[str, Any] = {"comm": self.comm, "algorithm": self.algorithm, "codec": self.codec}
+                for key, tensor in parts.items():
+                    with memory(tensor) as array:
+                        allreduce(array, array, "avg", key=key, **wishes)
+            else:
+                with memory(whole) as array:
+                    yield from begin(array, "avg", self.comm, self.algorithm, self.codec)
             scale(whole, after)
 
         return self.progress.later(job, whole)
-
-    def _mean(self, key: str, array: np.ndarray) -> None:
-        allreduce(array, array, "avg", comm=self.comm, algorithm=self.algorithm, codec=self.codec, key=key)
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank's method remembers, as tensors, for this rank's checkpoint; {} if nothing does."""
