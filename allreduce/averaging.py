@@ -90,10 +90,10 @@ class Averager:
 
         After a restart DDP begins with one bucket of all parameters: its results are those of the buckets before.
         """
-        here = set(names)
-        known = list(dict.fromkeys(g for name in names if (g := self.together.get(name)) and here.issuperset(g)))
-        rest = tuple(name for name in names if not any(name in group for group in known))
-        groups = [*known, rest] if rest else known
+        before = dict.fromkeys(group for name in names if (group := self.together.get(name)))
+        whole = [g for g in before if all(name in names and self.together[name] == g for name in g)]
+        rest = tuple(name for name in names if not any(name in group for group in whole))
+        groups = [*whole, rest] if rest else whole
         self.together |= {name: group for group in groups for name in group}
         return groups
 
