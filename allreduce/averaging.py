@@ -1,19 +1,20 @@
 """Means of gradients over ranks, made behind the back of the backward pass."""
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import torch
 from mpi4py import MPI
 
 import compress
 from compress.method import Method
 
-from .collectives import allreduce
 from .communicator import Communicator
+from .execute.requests import Request
+from .methods import average_together
 from .progress import Progress
-from .tensors import through
+from .tensors import begin, memory
 
 __all__ = ["Averager"]
 
@@ -49,6 +50,8 @@ class Averager:
         self.comm = Communicator(comm, timeout=timeout)
         self.algorithm = algorithm
         self.progress = Progress(overlap)
+        #: by its name, the names of those that a tensor was last averaged with, itself included, by a method
+        self.together: dict[str, tuple[str, ...]] = {}
 
     def mean(
         self, whole: torch.Tensor, parts: dict[str, torch.Tensor], before: float = 1.0, after: float = 1.0
@@ -59,7 +62,8 @@ class Averager:
         ----------
         whole : torch.Tensor
         parts : dict of str to torch.Tensor
-            Its parts by their names, for a method, which remembers each of them, however they are put together.
+            Its parts by their names, for a method, which remembers each of them, however they are put together, and
+            averages them in as few all-reduces as it can.
         before, after : float
             Factors.
 
@@ -68,18 +72,35 @@ class Averager:
         torch.futures.Future
             Of `whole`.
         """
-        named = parts if isinstance(self.codec, Method) else {"": whole}
 
-        def job() -> None:
+        def job() -> Iterator[Request]:
             scale(whole, before)
-            for key, tensor in named.items():
-                through(tensor, partial(self._mean, key))
+            if isinstance(self.codec, Method):
+                for group in self.groups(tuple(parts)):
+                    self._by_method(self.codec, {name: parts[name] for name in group})
+            else:
+                with memory(whole) as array:
+                    yield from begin(array, "avg", self.comm, self.algorithm, self.codec)
             scale(whole, after)
 
         return self.progress.later(job, whole)
 
-    def _mean(self, key: str, array: np.ndarray) -> None:
-        allreduce(array, array, "avg", comm=self.comm, algorithm=self.algorithm, codec=self.codec, key=key)
+    def groups(self, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """Which of these tensors are averaged together: those that were in the step before, and all the rest.
+
+        After a restart DDP begins with one bucket of all parameters: its results are those of the buckets before.
+        """
+        before = dict.fromkeys(group for name in names if (group := self.together.get(name)))
+        whole = [g for g in before if all(name in names and self.together[name] == g for name in g)]
+        rest = tuple(name for name in names if not any(name in group for group in whole))
+        groups = [*whole, rest] if rest else whole
+        self.together |= {name: group for group in groups for name in group}
+        return groups
+
+    def _by_method(self, method: Method, tensors: dict[str, torch.Tensor]) -> None:
+        with ExitStack() as stack:
+            arrays = {name: stack.enter_context(memory(tensor)) for name, tensor in tensors.items()}
+            average_together(method, self.comm.engine, arrays, self.algorithm)
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank's method remembers, as tensors, for this rank's checkpoint; {} if nothing does."""
@@ -87,7 +108,8 @@ class Averager:
             return {}
         state = self.codec.state_dict()
         memory = {key: {name: torch.from_numpy(part) for name, part in m.items()} for key, m in state["memory"].items()}
-        return {"config": state["config"], "memory": memory}
+        together = [list(group) for group in dict.fromkeys(self.together.values())]
+        return {"config": state["config"], "memory": memory, "together": together}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned; refuses that of another codec."""
@@ -96,7 +118,11 @@ class Averager:
                 raise ValueError(f"the state is one of {state['config']}, but codec {self.codec} remembers nothing")
             return
         memory = {key: {name: part.numpy() for name, part in m.items()} for key, m in state["memory"].items()}
+        groups = state.get("together", [])
+        if not all(isinstance(name, str) for group in groups for name in group):
+            raise ValueError(f"a state has lists of names of tensors that go together, not {groups!r:.80}")
         self.codec.load_state_dict({"config": state["config"], "memory": memory})
+        self.together = {name: tuple(group) for group in groups for name in group}
 
     def close(self) -> None:
         """End the thread and free the communicator; collective."""

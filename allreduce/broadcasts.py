@@ -8,7 +8,7 @@ import torch
 from mpi4py import MPI
 
 from .collectives import bcast
-from .tensors import bytes_of, through
+from .tensors import bytes_of, memory
 
 __all__ = ["broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -29,7 +29,8 @@ def broadcast_parameters(
         MPI.COMM_WORLD by default.
     """
     for _, tensor in sorted(dict(params).items()):
-        through(tensor, lambda array: bcast(array, root_rank, comm=comm), bytes_of)
+        with memory(tensor, bytes_of) as array:
+            bcast(array, root_rank, comm=comm)
 
 
 def broadcast_optimizer_state(

@@ -33,8 +33,8 @@ def ddp_state(codec: Any = None, comm: Any = None, **wishes: Any) -> State:
     Parameters
     ----------
     codec : str, Codec or Method, optional
-        Such as "int8", "feedback(topk:ratio=0.01)" or "powersgd:rank=2". A codec encodes a bucket at once; a method,
-        which remembers, goes parameter by parameter, so that its results do not depend on DDP's buckets.
+        Such as "int8", "feedback(topk:ratio=0.01)" or "powersgd:rank=2". A bucket goes at
+        once; a method, which remembers, does so for every parameter by itself, however DDP puts buckets together.
     comm : MPI.Intracomm, optional
         Of the ranks of DDP's process group, in its order; MPI.COMM_WORLD by default.
     **wishes

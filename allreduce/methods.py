@@ -1,5 +1,7 @@
 """Methods: what is done with a memory before and after an all-reduce, such as error feedback."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,11 @@ from compress.method import Method
 from .arguments import arrays
 from .buffers import as_op, check_lossy
 from .engine import Engine
+from .execute.channel import Channel
 from .execute.device_arrays import OnDevice
 from .execute.table import MOST_OPERATIONS, OPERATION
 
-__all__ = ["as_method", "reduce_by"]
+__all__ = ["as_method", "average_together", "reduce_by"]
 
 
 def as_method(engine: Engine, codec: Any) -> Method | None:
@@ -60,12 +63,47 @@ def reduce_by(
         raise ValueError(f"codec {method} has a memory per tensor; pass key='a name that is the same in all steps'")
     if accumulate is not None:
         raise ValueError(f"codec {method} cannot accumulate in another type")
+    check_algorithm(method, engine, algorithm, send.nbytes)
+    channel.agree(f"{send.size} x {send.dtype}", op, method, f"key {key!r}", algorithm)
+    room = recv if recv.shape == send.shape else None
+    with context(method, channel, [key]) as at:
+        total = method.reduce(send, summing(engine, algorithm), key, at, room)
+    if op == "avg":
+        total = np.divide(total, channel.size, out=total if total is recv else None)
+    if total is not recv:
+        in_memory(recv, recv)[...] = in_memory(total, send)
+    return result
+
+
+def average_together(method: Method, engine: Engine, tensors: dict[str, np.ndarray], algorithm: str) -> None:
+    """Replace tensors of one dtype by their means over the ranks, by a method that remembers each of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Before anything is sent or remembered.
+    """
+    channel, dtype = engine.channel, next(iter(tensors.values())).dtype
+    channel.check()
+    check_lossy(method, dtype, "avg")
+    check_algorithm(method, engine, algorithm, sum(x.nbytes for x in tensors.values()))
+    channel.agree(f"{ {key: x.size for key, x in tensors.items()} } of {dtype}", method, algorithm)
+    with context(method, channel, list(tensors)) as at:
+        totals = method.reduce_together(tensors, summing(engine, algorithm), at)
+    for key, x in tensors.items():
+        np.divide(totals[key], channel.size, out=x)
+
+
+def check_algorithm(method: Method, engine: Engine, algorithm: str, nbytes: int) -> None:
+    """Refuse what the method cannot use."""
     if algorithm in ("native", "node") and hasattr(method, "codec"):
         raise ValueError(f"algorithm {algorithm!r} cannot use the codec of {method}")
     if algorithm != "native":
-        engine.algorithm(algorithm, "allreduce", send.nbytes, False, engine.together, {})
+        engine.algorithm(algorithm, "allreduce", nbytes, False, engine.together, {})
 
-    channel.agree(f"{send.size} x {send.dtype}", op, method, f"key {key!r}", algorithm)
+
+def summing(engine: Engine, algorithm: str) -> Any:
+    """The all-reduce of a method."""
 
     def allreduce(
         x: np.ndarray,
@@ -82,17 +120,18 @@ def reduce_by(
             return engine.blocking("allreduce", x, np.empty_like(x) if out is None else out, lost=True, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)
 
+    return allreduce
+
+
+@contextmanager
+def context(method: Method, channel: Channel, keys: list[str]) -> Iterator[Context]:
+    """Of a reduction of these tensors; with a warm-up, steps are counted in the memory, by which it goes on."""
     warmup = bool(getattr(method, "warmup", 0))
-    step = counted(method, key) if warmup else int(channel.counters[0]) % MOST_OPERATIONS * OPERATION
-    room = recv if recv.shape == send.shape else None
-    total = method.reduce(send, allreduce, key, Context(step, 0, channel.rank, channel.size), room)
+    step = counted(method, keys[0]) if warmup else int(channel.counters[0]) % MOST_OPERATIONS * OPERATION
+    yield Context(step, 0, channel.rank, channel.size)
     if warmup:
-        method.remember(key, step=np.array(step + 1))
-    if op == "avg":
-        total = np.divide(total, channel.size, out=total if total is recv else None)
-    if total is not recv:
-        in_memory(recv, recv)[...] = in_memory(total, send)
-    return result
+        for key in keys:
+            method.remember(key, step=np.array(step + 1))
 
 
 def counted(method: Method, key: str) -> int:

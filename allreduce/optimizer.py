@@ -112,7 +112,7 @@ def DistributedOptimizer(
     named_parameters : iterable of (str, torch.Tensor), optional
         All that the optimizer has, such as ``model.named_parameters()``; without names they are numbered.
     codec : str, Codec or Method, optional
-        As in `allreduce`. A codec encodes a fusion buffer at once, a method goes parameter by parameter.
+        As in `allreduce`. It takes a fusion buffer at once; a method remembers every parameter for itself.
     comm : MPI.Intracomm, optional
         MPI.COMM_WORLD by default.
     fusion_bytes : int

@@ -1,6 +1,6 @@
 """A group of PyTorch's ranks whose collectives are ours, on CPU tensors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,9 @@ from .buffers import of_tensor
 from .collectives import allgather, allreduce, barrier, bcast, reduce, reduce_scatter
 from .communicator import Communicator
 from .exchanges import exchange, flat, parts_of
-from .progress import Progress
-from .tensors import Messages, Work, bytes_of, through
+from .execute.requests import Request
+from .progress import Job, Progress
+from .tensors import Messages, Work, begin, bytes_of, memory
 
 __all__ = ["ProcessGroup"]
 
@@ -35,6 +36,11 @@ def op_of(opts: Any) -> str:
     return name
 
 
+def deferred(opts: Any) -> bool:
+    """Whether the caller goes on before it is done."""
+    return opts is None or opts.asyncOp
+
+
 def uneven(parts: Tensors) -> bool:
     """Whether ranks have parts of different shapes."""
     return any(part.shape != parts[0].shape for part in parts)
@@ -54,9 +60,9 @@ class ProcessGroup(PyGroup):
         self.comm, self.progress = comm, Progress()
         self.name_ = self.description = ""
 
-    def run(self, job: Callable[[], Any], result: Any, opts: Any) -> Work:
+    def run(self, job: Job, result: Any, opts: Any) -> Work:
         """Do a job, now or later."""
-        if opts is None or opts.asyncOp:
+        if deferred(opts):
             return Work(result, self.progress.later(job, result))
         self.progress.now(job)
         return Work(result)
@@ -66,13 +72,22 @@ class ProcessGroup(PyGroup):
 
         def job() -> None:
             for tensor in tensors:
-                through(tensor, call, view)
+                with memory(tensor, view) as array:
+                    call(array)
 
         return self.run(job, tensors, opts)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         op, comm = op_of(opts), self.comm
-        return self.in_place(lambda array: allreduce(array, array, op, comm=comm), tensors, opts)
+        if not deferred(opts):
+            return self.in_place(lambda array: allreduce(array, array, op, comm=comm), tensors, opts)
+
+        def job() -> Iterator[Request]:
+            for tensor in tensors:
+                with memory(tensor) as array:
+                    yield from begin(array, op, comm)
+
+        return self.run(job, tensors, opts)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         op, root, comm = op_of(opts), opts.rootRank, self.comm
@@ -94,7 +109,8 @@ class ProcessGroup(PyGroup):
         def job() -> None:
             for out, own in zip(outs, mine):
                 sent: Any = MPI.IN_PLACE if self.in_its_place(own, out) else bytes_of(own.contiguous())
-                through(out, partial(allgather, sent, comm=self.comm), bytes_of)
+                with memory(out, bytes_of) as array:
+                    allgather(sent, array, comm=self.comm)
 
         return self.run(job, outs, opts)
 
@@ -103,7 +119,8 @@ class ProcessGroup(PyGroup):
 
         def job() -> None:
             for out, own in zip(outs, mine):
-                through(out, partial(reduce_scatter, of_tensor(own.contiguous()).reshape(-1), op=op, comm=self.comm))
+                with memory(out) as array:
+                    reduce_scatter(of_tensor(own.contiguous()).reshape(-1), array, op, comm=self.comm)
 
         return self.run(job, outs, opts)
 
@@ -158,7 +175,8 @@ class ProcessGroup(PyGroup):
         def job() -> None:
             for out, parts in zip(outs, mine):
                 total = flat(parts)
-                through(total, lambda array: allreduce(array, array, op, comm=self.comm))
+                with memory(total) as array:
+                    allreduce(array, array, op, comm=self.comm)
                 share = total.split([part.numel() for part in parts])[self.comm.rank]
                 out.detach().copy_(share.view(out.shape))
 

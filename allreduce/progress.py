@@ -1,18 +1,28 @@
-"""Jobs behind the caller's back: one thread a communicator, first come, first served."""
+"""Jobs behind the caller's back: one thread a communicator, begun in the order in which they came."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import get_ident
 from typing import Any
 
 import torch
 from mpi4py import MPI
 
-__all__ = ["Progress"]
+from .execute.requests import Patience, Request
+
+__all__ = ["Job", "Progress"]
+
+#: Jobs under way at once: while one waits for a message, those of others fill the link. On four hosts at 1 Gbit/s six
+#: all-reduces of 3.5 MB took 319 ms one by one, 282 by two, 280 by three; the link alone 270.
+MOST = 3
+#: A function; or one that yields the requests that are to be waited for before it goes on.
+Job = Callable[[], Iterable[Request] | None]
 
 
 class Progress:
-    """A thread that does jobs in the order in which they came, so that all ranks communicate in one order.
+    """A thread that begins jobs in the order in which they came, so that all ranks communicate in one order.
 
     It needs MPI_THREAD_MULTIPLE, for the caller may be inside MPI, too. mpi4py asks for that unless `mpi4py.rc` says
     otherwise; below it every job is done before `later` returns. The thread starts with the first job, and ends
@@ -29,6 +39,8 @@ class Progress:
         self.pool = ThreadPoolExecutor(1, "allreduce", self._begin)
         self.thread = 0
         self.last: Future | None = None
+        self.asked = self.begun = 0
+        self.under_way: deque[Steps] = deque()
 
     def _begin(self) -> None:
         self.thread = get_ident()
@@ -38,13 +50,13 @@ class Progress:
         """Whether the thread would wait for itself: the job comes from it, as from the callback of a Future."""
         return not self.threaded or get_ident() == self.thread
 
-    def now(self, job: Callable[[], Any]) -> None:
+    def now(self, job: Job) -> None:
         """Do a job in this thread, after all that came before."""
         if self.last is not None and not self.at_once:
             self.last.exception()
-        job()
+        through(job)
 
-    def later(self, job: Callable[[], Any], result: Any) -> torch.futures.Future:
+    def later(self, job: Job, result: Any) -> torch.futures.Future:
         """Do a job in the thread.
 
         Returns
@@ -53,22 +65,56 @@ class Progress:
             Of the result, or of what the job raised.
         """
         future: torch.futures.Future = torch.futures.Future()
-
-        def work() -> None:
-            try:
-                job()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
         if self.at_once:
-            work()
+            Steps(partial(through, job), future, result).advance()
         else:
-            self.last = self.pool.submit(work)
+            self.asked += 1
+            self.last = self.pool.submit(self._work, job, future, result)
         # An exception set in a Future is one of its values, which C++ would take for tensors, until somebody raises it.
         return future.then(lambda done: done.value())
+
+    def _work(self, job: Job, future: torch.futures.Future, result: Any) -> None:
+        """Begin a job, and go on with all until there is another to begin; after the last one to the end."""
+        self.begun += 1
+        steps, patience = Steps(job, future, result), Patience()
+        if not steps.advance():
+            self.under_way.append(steps)
+        while self.under_way and (self.begun == self.asked or len(self.under_way) == MOST):
+            for steps in list(self.under_way):
+                if steps.advance():
+                    self.under_way.remove(steps)
+            patience.rest([steps.request.operation for steps in self.under_way if steps.request])
 
     def close(self) -> None:
         """End the thread, after its last job."""
         self.pool.shutdown()
+
+
+class Steps:
+    """A job under way, and the Future of its result."""
+
+    def __init__(self, job: Job, future: torch.futures.Future, result: Any) -> None:
+        self.requests, self.future, self.result = requests_of(job), future, result
+        self.request: Request | None = None
+
+    def advance(self) -> bool:
+        """Go on without waiting; whether that was the end."""
+        try:
+            while self.request is None or self.request.Test():
+                self.request = next(self.requests)
+        except StopIteration:
+            self.future.set_result(self.result)
+        except BaseException as error:
+            self.future.set_exception(error)
+        return self.future.done()
+
+
+def requests_of(job: Job) -> Iterator[Request]:
+    """What a job, which begins with the first of them, is waiting for."""
+    yield from job() or ()
+
+
+def through(job: Job) -> None:
+    """Do a job to its end."""
+    for request in requests_of(job):
+        request.Wait()

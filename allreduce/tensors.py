@@ -1,6 +1,7 @@
 """Tensors as arrays that are the same memory, and the works that PyTorch waits for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,15 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
+from compress.codec import Codec
+
 from .buffers import of_tensor
+from .collectives import allreduce
 from .communicator import Communicator
+from .execute.requests import Request
 from .parallel.messages import wait
 
-__all__ = ["Messages", "Work", "bytes_of", "through"]
+__all__ = ["Messages", "Work", "begin", "bytes_of", "memory"]
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
@@ -21,19 +26,32 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return flat.view(torch.uint8).numpy()
 
 
-def through(
-    tensor: torch.Tensor, call: Callable[[np.ndarray], Any], view: Callable[[torch.Tensor], np.ndarray] = of_tensor
-) -> None:
-    """Call with a tensor's memory as an array; if that has gaps, with a copy, which is then copied back."""
+@contextmanager
+def memory(
+    tensor: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray] = of_tensor
+) -> Iterator[np.ndarray]:
+    """A tensor's memory as an array; if that has gaps, a copy, which is copied back in the end."""
     if not tensor.is_cpu or tensor.layout is not torch.strided:
         found = f"{tensor.layout} on {tensor.device}"
         raise ValueError(f"backend 'allreduce' is for dense tensors in host memory, not {found}")
-    if tensor.is_contiguous():
-        call(view(tensor))
-        return
     whole = tensor.detach().contiguous()
-    call(view(whole))
-    tensor.detach().copy_(whole)
+    yield view(whole)
+    if whole.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(whole)
+
+
+def begin(
+    array: np.ndarray, op: str, comm: Communicator, algorithm: str = "auto", codec: Codec | None = None
+) -> Iterator[Request]:
+    """Begin an all-reduce in place, and wait for it; on one node do it at once, for that takes no messages."""
+    engine = comm.engine
+    wishes: dict[str, Any] = {"algorithm": algorithm, "codec": codec}
+    if engine.channel.together or algorithm == "native":
+        allreduce(array, array, op, comm=comm, **wishes)
+        return
+    if codec is not None:
+        engine.channel.agree("allreduce", f"{array.size} x {array.dtype}", op, codec, algorithm)
+    yield engine.request("allreduce", array, array, op=op, **wishes)
 
 
 PyWork: Any = dist.Work  # whose stubs know of no subclasses

@@ -9,7 +9,7 @@ import numpy as np
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, check_codec, working
+from .method import AllReduce, Method, check_codec, parts_of, working
 from .warmup import check, warmed
 
 __all__ = ["ErrorFeedback", "reduce_with", "wanted"]
@@ -49,6 +49,9 @@ class ErrorFeedback(Method):
     warmup: int = 0
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
     spare: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+    rooms: dict[tuple[str, ...], tuple[np.ndarray, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         doors.whole(self, "warmup")
@@ -60,6 +63,35 @@ class ErrorFeedback(Method):
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
         return reduce_with(self, warmed(self.codec, self.warmup, at.step), x, allreduce, key, at, out)
+
+    def reduce_together(
+        self, tensors: dict[str, np.ndarray], allreduce: AllReduce, at: Context = START
+    ) -> dict[str, np.ndarray]:
+        """As one tensor: in one all-reduce, with one choice of the largest."""
+        codec, names = warmed(self.codec, self.warmup, at.step), tuple(tensors)
+        before, values, out = self.rooms_for(names, tensors)
+        parts = parts_of(values, tensors)
+        for key, x in tensors.items():
+            wanted(self, x, key, parts[key])
+        total = parts_of(allreduce(values, codec=codec, out=out, lost=True), tensors)
+        results = {key: total[key].astype(x.dtype, copy=False) for key, x in tensors.items()}
+        for key, part in parts.items():
+            if results[key].dtype != part.dtype and at.rank == 0:
+                part += total[key] - results[key]
+        if all([self.remember(key, residual=part) for key, part in parts.items()]):
+            self.rooms[names] = values, before, out
+        else:  # a residual still lies where it was
+            del self.rooms[names]
+        return results
+
+    def rooms_for(self, names: tuple[str, ...], tensors: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Arrays for the residuals before and after, which take turns, and for the result."""
+        count, dtype = sum(x.size for x in tensors.values()), working(next(iter(tensors.values())))
+        rooms = self.rooms.get(names)
+        if rooms is None or rooms[0].size != count or rooms[0].dtype != dtype:
+            self.rooms = {others: kept for others, kept in self.rooms.items() if not set(others) & set(names)}
+            self.rooms[names] = rooms = np.empty(count, dtype), np.empty(count, dtype), np.empty(count, dtype)
+        return rooms
 
     def residual(self, key: str) -> np.ndarray:
         """What of a tensor was lost on this rank, and is still to be sent."""

@@ -11,7 +11,7 @@ from .codec import START, Codec
 from .context import Context
 from .table import config
 
-__all__ = ["AllReduce", "Method", "check_codec", "finite", "working"]
+__all__ = ["AllReduce", "Method", "check_codec", "finite", "parts_of", "working"]
 
 
 class AllReduce(Protocol):
@@ -72,6 +72,15 @@ class Method:
             Room of the shape of x that the method may use, and return; it may be x, which is then not left as it is.
         """
         raise NotImplementedError
+
+    def reduce_together(
+        self, tensors: dict[str, np.ndarray], allreduce: AllReduce, at: Context = START
+    ) -> dict[str, np.ndarray]:
+        """The sums of several tensors of one dtype, by their keys, each remembered for itself.
+
+        In as few all-reduces as the method can: here one after the other.
+        """
+        return {key: self.reduce(x, allreduce, key, at) for key, x in tensors.items()}
 
     def recall(self, key: str, part: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """What is remembered of a tensor.
@@ -147,6 +156,12 @@ def check_codec(method: Any) -> None:
 def working(x: np.ndarray) -> np.dtype:
     """The dtype in which a tensor is remembered: float32, or float64 for that."""
     return np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+
+
+def parts_of(flat: np.ndarray, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The parts of a flat array that have the shapes of others, by their keys."""
+    pieces = np.split(flat, np.cumsum([x.size for x in like.values()])[:-1]) if like else []
+    return {key: piece.reshape(x.shape) for (key, x), piece in zip(like.items(), pieces)}
 
 
 @keep

@@ -3,11 +3,14 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from numba import njit
+
+from allreduce.execute.cache import keep
 
 from . import doors
 from .codec import START
 from .context import Context
-from .method import AllReduce, Method, working
+from .method import AllReduce, Method, parts_of, working
 
 __all__ = ["PowerSGD"]
 
@@ -41,6 +44,7 @@ class PowerSGD(Method):
     rank: int = 2
     seed: int = 0
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    spare: dict[str, np.ndarray | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         doors.whole(self, "rank", 1)
@@ -49,20 +53,64 @@ class PowerSGD(Method):
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
+        return self.reduce_together({key: x}, allreduce, at)[key]
+
+    def reduce_together(
+        self, tensors: dict[str, np.ndarray], allreduce: AllReduce, at: Context = START
+    ) -> dict[str, np.ndarray]:
+        """In two all-reduces: of every P, with what is summed as it is, and of every Q."""
+        wanted = {key: self.wanted(key, x) for key, x in tensors.items() if self.columns(x)}
+        first = {key: x.astype(working(x)) for key, x in tensors.items() if key not in wanted}
+        first |= {key: m @ self.start(key, m) for key, m in wanted.items()}
+        sums = together(first, allreduce)
+        bases = {key: np.linalg.qr(sums[key])[0] for key in wanted}
+        own = {key: m.T @ bases[key] for key, m in wanted.items()}
+        factors = together(own, allreduce)
+        for key, m in wanted.items():
+            take_away(m, bases[key], own[key])
+            shape = tensors[key].shape
+            before = self.recall(key, "residual", shape)
+            kept = self.remember(key, residual=m.reshape(shape), q=factors[key])
+            self.spare[key] = before if kept else m
+            sums[key] = bases[key] @ factors[key].T
+        return {key: sums[key].reshape(x.shape).astype(x.dtype, copy=False) for key, x in tensors.items()}
+
+    def columns(self, x: np.ndarray) -> int:
+        """Of the factors of a tensor; 0 if that is not larger than both."""
         rows = x.shape[0] if x.ndim else 1
         columns = x.size // max(rows, 1)
         rank = min(self.rank, rows, columns)
-        if rank * (rows + columns) >= rows * columns:
-            return allreduce(x.copy())
-        residual = self.recall(key, "residual", x.shape)
-        wanted = x.astype(working(x)) if residual is None else x + residual
-        m = wanted.reshape(rows, columns)
-        q = self.recall(key, "q", (columns, rank))
-        if q is None:
-            q = np.random.default_rng(self.seed).standard_normal((columns, rank)).astype(m.dtype)
-        p, _ = np.linalg.qr(allreduce(m @ q))
-        own = m.T @ p
-        lost = (m - p @ own.T).reshape(x.shape)
-        q = allreduce(own.copy())
-        self.remember(key, residual=lost, q=q)
-        return (p @ q.T).reshape(x.shape).astype(x.dtype)
+        return rank if rank * (rows + columns) < rows * columns else 0
+
+    def wanted(self, key: str, x: np.ndarray) -> np.ndarray:
+        """The tensor plus its residual, as a matrix, where the residual before the last one was."""
+        residual, spare = self.recall(key, "residual", x.shape), self.spare.pop(key, None)
+        good = spare is not None and spare.size == x.size and spare.dtype == working(x)
+        values = spare.reshape(x.shape) if spare is not None and good else np.empty(x.shape, working(x))
+        np.add(x, 0 if residual is None else residual, out=values)
+        return values.reshape(len(x), -1)
+
+    def start(self, key: str, m: np.ndarray) -> np.ndarray:
+        """The Q to begin with."""
+        shape = m.shape[1], self.columns(m)
+        q = self.recall(key, "q", shape)
+        return np.random.default_rng(self.seed).standard_normal(shape).astype(m.dtype) if q is None else q
+
+
+def together(arrays: dict[str, np.ndarray], allreduce: AllReduce) -> dict[str, np.ndarray]:
+    """The sums of several arrays, in one all-reduce."""
+    if not arrays:
+        return {}
+    return parts_of(allreduce(np.concatenate([x.reshape(-1) for x in arrays.values()])), arrays)
+
+
+@keep
+@njit(nogil=True)
+def take_away(m: np.ndarray, p: np.ndarray, q: np.ndarray) -> None:
+    """Subtract P Q^T, in one pass."""
+    turned = q.T.copy()
+    for i in range(m.shape[0]):
+        for k in range(p.shape[1]):
+            factor = p[i, k]
+            for j in range(m.shape[1]):
+                m[i, j] -= factor * turned[k, j]

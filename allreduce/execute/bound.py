@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .device import Launched
+from .lowering import BETWEEN
 from .mpi_abi import library
 from .neighbours import Neighbours
 from .operation import Compiled, Interpreted, Operation, Scratch
@@ -29,8 +30,9 @@ class Plan:
         self.order, self.channel = order, channel
         #: whose window it uses
         self.node = channel.inside(order.members(channel.rank)) if order.inside else channel
-        lowering = lower_shared if order.algorithm == NODE else lower
-        self.table = table or lowering(order, channel.rank, channel.size)
+        asked = order, channel.rank, channel.size
+        far = 0 if channel.together else BETWEEN
+        self.table = table or (lower_shared(*asked) if order.algorithm == NODE else lower(*asked, far))
         self.rows = self.table.array()
         self.addresses = np.array([k.address for k in self.table.kernels] or [0], np.int64)
         compiled = library() is not None and all(k.address for k in self.table.kernels)

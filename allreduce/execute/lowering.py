@@ -12,10 +12,13 @@ from ..schedules import Recv, Schedule, Send, Step, cut, ranges, sums
 from .elements import Kernel
 from .table import RECV, SEND, Posted, Region, Table
 
-__all__ = ["PACK", "SEGMENT", "Vector"]
+__all__ = ["BETWEEN", "PACK", "SEGMENT", "Vector"]
 
 #: Longer messages travel in pieces of so many bytes: a piece stays in the second-level cache until it is added.
 SEGMENT = 1 << 18
+#: The same between nodes: before it sends more than 64 KB Open MPI over TCP asks the receiver, whose answer comes
+#: behind all that it has sent. On four hosts at 1 Gbit/s 0.9 MB to the next took 8.0 ms, in pieces of 256 KB 11.4.
+BETWEEN = 60 << 10
 #: Messages to one peer that are shorter together are packed into one.
 PACK = 1 << 12
 

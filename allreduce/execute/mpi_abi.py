@@ -29,6 +29,7 @@ class Library(NamedTuple):
     wtime: int
     memcpy: int
     sched_yield: int
+    usleep: int
     request_size: int  # bytes of a handle
     byte: int  # the handle of MPI_BYTE
     tag_limit: int  # tags are below it
@@ -62,7 +63,7 @@ def library() -> Library | None:
         return None
     try:
         mpi, c = ctypes.CDLL(MPI.__file__), ctypes.CDLL(None)
-        names = (mpi.MPI_Isend, mpi.MPI_Irecv, mpi.MPI_Test, mpi.MPI_Wtime, c.memcpy, c.sched_yield)
+        names = (mpi.MPI_Isend, mpi.MPI_Irecv, mpi.MPI_Test, mpi.MPI_Wtime, c.memcpy, c.sched_yield, c.usleep)
         addresses = [ctypes.cast(name, ctypes.c_void_p).value or 0 for name in names]
         found = Library(*addresses, MPI._sizeof(MPI.Request), handle(MPI.BYTE), tag_limit())  # type: ignore[call-arg]
         if found.request_size in (4, 8) and _reaches_itself(found):

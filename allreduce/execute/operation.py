@@ -140,6 +140,7 @@ class Compiled(Operation):
             state.COMM: handle(channel.comm), state.BYTE: mpi.byte, state.STATUS: self.status.ctypes.data,
             state.ISEND: mpi.isend, state.IRECV: mpi.irecv, state.TEST: mpi.test, state.WTIME: mpi.wtime,
             state.MEMCPY: mpi.memcpy, state.YIELD: mpi.sched_yield,
+            state.REST: mpi.sched_yield if channel.together else mpi.usleep,
             state.TAG_LIMIT: mpi.tag_limit, state.COUNTERS: channel.counters.ctypes.data, state.SPIN: channel.spin,
             state.RANK: node.rank, state.SIZE: node.size, state.SIGNALS: table.signals,
             state.FLAGS: node.counters.ctypes.data,

@@ -99,10 +99,10 @@ HOST = Place(reductions, OF_HOST)
 DEVICE = Place(device_reductions, Areas(0, 1 << 25), 1 << 22)
 
 
-def lower(order: Order, rank: int, size: int) -> Table:
-    """The table of one rank."""
+def lower(order: Order, rank: int, size: int, segment: int = 0) -> Table:
+    """The table of one rank; long messages between hosts go in pieces of `segment` bytes, or of as many as is usual."""
     place, wide = order.place, order.accumulate or order.dtype
-    table = Table(place.segment)
+    table = Table(place.segment or segment)
     node = Node(order.members(rank), rank, wide, order.op, place.kernels.fused, place.areas)
     both = [_halves(order, member, size) for member in node.members]
     reduce_half, copy_half = both[node.me]
@@ -156,7 +156,7 @@ def _start(
         table.apply(kernels.cast(wide, order.dtype), room, source, Region(PLAIN, 0), order.count)
         source = final = room
     if order.codec is not None:
-        wire = Wire(order.codec, wide, order.count, half.blocks, size)
+        wire = Wire(order.codec, wide, order.count, half.blocks, size, table.segment)
         names = [rank] * (len(half.steps) + 1)
         if (order.codec.random or order.lost) and TABLE[order.algorithm].owner == "all":
             names = speakers([_halves(order, r, size)[0] for r in range(size)], rank)

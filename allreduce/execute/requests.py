@@ -1,5 +1,6 @@
 """Requests: collectives in flight, and how whoever waits for one helps all that the same thread began."""
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -10,7 +11,10 @@ import numpy as np
 from .loop import DONE
 from .operation import Operation
 
-__all__ = ["PersistentRequest", "Request", "break_off", "breaking_off", "finish", "in_flight", "waitall"]
+__all__ = ["Patience", "PersistentRequest", "Request", "break_off", "breaking_off", "finish", "in_flight", "waitall"]
+
+#: Seconds without a move before the first nap, and seconds of a nap, to which Linux adds 50 us.
+AWAKE, NAP = 50e-6, 20e-6
 
 
 class Request:
@@ -91,6 +95,22 @@ def break_off(operation: Operation, error: BaseException) -> None:
     in_flight[:] = [request for request in in_flight if request.operation.plan.channel is not channel]
 
 
+class Patience:
+    """Sleeps between polls once nothing has moved for a while: the core is for whoever computes."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.since = 0.0
+
+    def rest(self, operations: Iterable[Operation]) -> None:
+        """Nothing to do, unless one of these has moved since the last call."""
+        rows, now = [operation.row() for operation in operations], time.monotonic()
+        if rows != self.rows:
+            self.rows, self.since = rows, now
+        elif now - self.since > AWAKE:
+            time.sleep(NAP)
+
+
 def finish(operation: Operation, request: Request | None = None) -> None:
     """Wait for an operation, keeping all others moving.
 
@@ -98,6 +118,7 @@ def finish(operation: Operation, request: Request | None = None) -> None:
     ------
     CollectiveTimeout, mpi4py.MPI.Exception
     """
+    patience = Patience()
     with breaking_off(operation):
         while True:
             others = beside(request)
@@ -105,6 +126,8 @@ def finish(operation: Operation, request: Request | None = None) -> None:
                 break
             for other in others:
                 other.progress()
+            if others:
+                patience.rest([operation, *(other.operation for other in others)])
             operation.expire()
     operation.buffers = ()
     if request:

@@ -8,7 +8,7 @@ __all__ = [
     "BASES", "BUSY", "BYTE", "CLOCK", "CODE", "COMM", "COUNTERS", "DTYPE",
     "EPOCH", "FLAG", "FLAGS", "IRECV", "ISEND", "ITEMSIZE", "KERNELS", "MEMCPY",
     "MODE", "NDARRAY", "NUMBER", "PARTS", "PC", "PUBLISHED", "RANK", "RECV_COUNT",
-    "REQUESTS", "REQUEST_SIZE", "ROWS", "SEND_COUNT", "SHARED", "SIGNALS", "SINCE", "SIZE",
+    "REQUESTS", "REQUEST_SIZE", "REST", "ROWS", "SEND_COUNT", "SHARED", "SIGNALS", "SINCE", "SIZE",
     "SLICE", "SPIN", "STATUS", "TABLE", "TAG", "TAG_LIMIT", "TEST", "WORDS",
     "WTIME", "YIELD", "get", "place", "put", "tired",
 ]  # fmt: skip
@@ -18,11 +18,13 @@ __all__ = [
     PC, ROWS, TABLE, BASES, KERNELS, REQUESTS, REQUEST_SIZE, COMM, BYTE, FLAG, STATUS,
     ISEND, IRECV, TEST, WTIME, MEMCPY, YIELD, TAG, TAG_LIMIT, COUNTERS, BUSY, CODE, SPIN, SINCE,
     SEND_COUNT, RECV_COUNT, ITEMSIZE, DTYPE, NDARRAY, RANK, SIZE, SIGNALS, EPOCH, SHARED, PARTS, MODE, PUBLISHED,
-    FLAGS, NUMBER, WORDS,
-) = range(40)  # fmt: skip
+    FLAGS, NUMBER, REST, WORDS,
+) = range(41)  # fmt: skip
 
 #: Fruitless polls between looks at the clock, and the longest time away from the caller in nanoseconds.
 CLOCK, SLICE = 256, 100_000_000
+#: Microseconds to sleep between further polls, where what is waited for comes from another node.
+NAP = 20
 
 
 @njit(inline="always")
@@ -47,7 +49,7 @@ def tired(state: int, patient: int, polls: int, spin: int) -> bool:
     if not patient:
         return True
     if polls > spin:
-        call(get(state, YIELD), ())
+        call(get(state, REST if polls > spin + CLOCK else YIELD), (NAP,))  # sched_yield looks at no argument
         if polls % CLOCK == 0:
             now = int(call_double(get(state, WTIME)) * 1e9)
             if polls <= spin + CLOCK:

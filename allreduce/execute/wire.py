@@ -34,7 +34,7 @@ class Wire:
     """A message is the codes of its blocks, one after the other.
 
     Blocks are cut where the codec may be cut. Where it may not, each is encoded as a whole; else in strips of
-    SEGMENT bytes, so that one travels while the next is encoded. If the length of a code depends on the data, there
+    `segment` bytes, so that one travels while the next is encoded. If the length of a code depends on the data, there
     is room for the longest, and each strip is a message of its own.
 
     Parameters
@@ -46,15 +46,19 @@ class Wire:
         Elements of the vector, and the blocks it is cut into.
     size : int
         Number of ranks.
+    segment : int
+        0: SEGMENT.
     """
 
-    def __init__(self, codec: Codec, dtype: np.dtype, count: int, blocks: int, size: int) -> None:
+    def __init__(
+        self, codec: Codec, dtype: np.dtype, count: int, blocks: int, size: int, segment: int = 0
+    ) -> None:
         kernels = kernels_of(codec, dtype)
         self.codec, self.dtype, self.varies = codec, dtype, kernels is None
         self.kernels = kernels or python_kernels(codec, dtype, size)
         units = -(-count // codec.block)
         self.firsts = [min(cut(units, blocks, b) * codec.block, count) for b in range(blocks + 1)]
-        self.longest = max(1, lowering.SEGMENT // codec.nbytes(codec.block)) * codec.block
+        self.longest = max(1, (segment or lowering.SEGMENT) // codec.nbytes(codec.block)) * codec.block
         rooms = (sum(self.room(n) for _, n in self.cut(first, end)) for first, end in pairwise(self.firsts))
         self.starts = [0, *accumulate(rooms)]
 

@@ -34,16 +34,20 @@ def contest(wish: Train) -> int:
         parameters = sum(p.numel() for p in ways[0].net.parameters())
         watch.say(head(wish, facts, len(task.inputs), parameters))
         entries = [Entry(way) for way in ways]
-        race(entries, task, batches[: wish.steps], wish.every, watch)
-        probe(entries, task, batches[wish.steps :], watch)
-        for entry in entries:
-            entry.gather()
+
+        def keep(**end: Any) -> list[dict[str, Any]]:
+            """Write what is known so far, in the place of what was before: whoever is killed leaves it. Collective."""
+            records = [record(entry, wish.goal, wish.by_loss) for entry in entries]
+            if journal:
+                contest = {"record": "contest", **asdict(wish), "parameters": parameters, **end}
+                journal.write([{"record": "environment", **facts}, contest, *records], final=bool(end))
+            return records
+
+        race(entries, task, batches[: wish.steps], wish.every, watch, keep)
+        probe(entries, task, batches[wish.steps :], watch, keep)
         told, wrong = compared(entries)
-        records = [record(entry, wish.goal, wish.by_loss) for entry in entries]
+        records = keep(wrong=wrong, told=told)
         watch.say("\n".join([NOTES, HEAD, *map(line, records), *told]))
-        if journal:
-            contest = {"record": "contest", **asdict(wish), "parameters": parameters, "wrong": wrong, "told": told}
-            journal.write([{"record": "environment", **facts}, contest, *records])
     return int(wrong)
 
 

@@ -1,7 +1,7 @@
 """All ways in turns: a few steps of one, the same steps of the next, so that a slow minute is everybody's."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -20,14 +20,14 @@ TURN = 5
 
 
 class Entry:
-    """A way, and what became of it; in seconds, of the slowest rank once `gather` was called.
+    """A way, and what became of it; seconds are those of the slowest rank.
 
     Attributes
     ----------
     seconds, losses : list of float
         Of every step; losses are means over the batch.
     sent : float or None
-        Bytes over TCP per step after the first, of the rank that sends most.
+        Bytes over TCP, of this rank, in the steps after the first ones.
     judged : list of (int, float, float)
         After so many steps: loss and accuracy in the test.
     probes : dict of str to list of float
@@ -52,19 +52,17 @@ class Entry:
             before = sent()
             seconds, losses = timed(self.way.step, self.way.part, task, some)
             after = sent()
-            self.seconds += seconds
-            self.losses += losses
+            self.seconds += slowest(seconds)
+            self.losses += mean(losses)
             if counts:
                 self.sent = None if self.sent is None or before is None or after is None else self.sent + after - before
         self.judged.append((len(self.seconds), *self.way.judge(task.test_inputs, task.test_targets)))
 
-    def gather(self) -> None:
-        """Collective."""
-        comm = MPI.COMM_WORLD
-        self.losses = (np.array(comm.allreduce(np.array(self.losses))) / comm.size).tolist()
-        self.seconds = slowest(self.seconds)
-        self.probes = {kind: slowest(seconds) for kind, seconds in self.probes.items()}
-        self.sent = None if self.sent is None else comm.allreduce(self.sent, MPI.MAX) / (len(self.seconds) - START)
+    def most(self) -> float | None:
+        """Bytes over TCP per step after the first ones, of the rank that sends most; collective."""
+        steps = len(self.seconds) - START
+        most = MPI.COMM_WORLD.allreduce(-1.0 if self.sent is None else self.sent, MPI.MAX)
+        return most / steps if most >= 0 and steps > 0 else None
 
 
 def timed(step: Step, part: slice, task: Task, batches: np.ndarray) -> tuple[list[float], list[float]]:
@@ -79,6 +77,13 @@ def timed(step: Step, part: slice, task: Task, batches: np.ndarray) -> tuple[lis
     return seconds, losses
 
 
+def mean(losses: list[float]) -> list[float]:
+    """Over all ranks; collective."""
+    total = np.empty(len(losses))
+    MPI.COMM_WORLD.Allreduce(np.array(losses), total)
+    return (total / MPI.COMM_WORLD.size).tolist()
+
+
 def slowest(seconds: list[float]) -> list[float]:
     """Of all ranks; collective."""
     longest = np.empty(len(seconds))
@@ -86,8 +91,10 @@ def slowest(seconds: list[float]) -> list[float]:
     return longest.tolist()
 
 
-def race(entries: Sequence[Entry], task: Task, batches: np.ndarray, every: int, watch: Watch) -> None:
-    """Train all; another one begins in each round. Collective."""
+def race(
+    entries: Sequence[Entry], task: Task, batches: np.ndarray, every: int, watch: Watch, keep: Callable[[], object]
+) -> None:
+    """Train all; another one begins in each round, after which what there is is kept. Collective."""
     for number, start in enumerate(range(0, len(batches), every)):
         first = number % len(entries)
         for entry in (*entries[first:], *entries[:first]):
@@ -95,15 +102,19 @@ def race(entries: Sequence[Entry], task: Task, batches: np.ndarray, every: int, 
         watch.at(len(entries[0].seconds))
         each = ", ".join(f"{e.way.name} {e.judged[-1][1]:.3f} {e.judged[-1][2]:.1%}" for e in entries)
         watch.say(f"# after {len(entries[0].seconds)} steps: {each}")
+        keep()
     for entry in entries:
         entry.same = entry.way.same()
 
 
-def probe(entries: Sequence[Entry], task: Task, batches: np.ndarray, watch: Watch) -> None:
+def probe(
+    entries: Sequence[Entry], task: Task, batches: np.ndarray, watch: Watch, keep: Callable[[], object]
+) -> None:
     """Time the kinds of steps that each way has, after it was trained. Collective."""
     for start in range(0, len(batches), TURN):
         for entry in entries:
             for kind, step in entry.way.steps.items():
                 seconds, _ = timed(step, entry.way.part, task, batches[start : start + TURN])
-                entry.probes[kind] += seconds
+                entry.probes[kind] += slowest(seconds)
         watch.at(len(entries[0].seconds) + len(entry.probes["together"]))
+        keep()

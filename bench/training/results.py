@@ -67,10 +67,10 @@ def compared(entries: Sequence[Entry]) -> tuple[list[str], bool]:
 
 
 def record(entry: Entry, target: float, by_loss: bool) -> dict[str, Any]:
-    """As a line of the file: times in seconds, accuracies from 0 to 1."""
+    """As a line of the file, of a way that has begun: times in seconds, accuracies from 0 to 1. Collective."""
     steps = reached(entry, target, by_loss)
     times = {kind: float(np.median(seconds)) for kind, seconds in entry.probes.items() if seconds}
-    step = float(np.median(entry.seconds[START:]))
+    step = float(np.median(entry.seconds[START:] or entry.seconds))
     share = 1 - times["alone"] / times["together"] if "alone" in times else None
     _, loss, accuracy = entry.judged[-1]
     return {
@@ -78,7 +78,7 @@ def record(entry: Entry, target: float, by_loss: bool) -> dict[str, Any]:
         "target": target, "steps_to_target": steps,
         "seconds_to_target": None if steps is None else float(sum(entry.seconds[START:steps])),
         "start": float(sum(entry.seconds[:START])), "step": step, "steps_per_second": 1 / step, "steps": times,
-        "communication": share, "hidden": hidden(times), "sent": entry.sent, "test_loss": loss, "accuracy": accuracy,
+        "communication": share, "hidden": hidden(times), "sent": entry.most(), "test_loss": loss, "accuracy": accuracy,
         "same": entry.same, "judged": entry.judged, "losses": entry.losses, "seconds": entry.seconds,
         "probes": entry.probes,
     }  # fmt: skip

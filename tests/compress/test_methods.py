@@ -397,3 +397,30 @@ def test_a_residual_that_shrinks_may_be_of_an_unbiased_codec():
     for step in range(50):
         method.reduce(x, alone, "w", Context(step))
     assert np.linalg.norm(method.residual("w")) < 2 * np.linalg.norm(x)
+
+
+@pytest.mark.parametrize("text", ["feedback(topk:ratio=0.1)", "powersgd:rank=2", "dgc(topk:ratio=0.1)"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_tensors_that_go_together_lose_nothing_and_remember_each(text, dtype):
+    """All results, plus what is left in the end, are all that was given; the bits are the same on all ranks."""
+    rng = np.random.default_rng(1)
+    shapes = {"matrix": (30, 20), "vector": (7,), "cube": (8, 5, 4), "number": ()}
+    given = [[{k: rng.integers(-8, 8, s).astype(dtype) for k, s in shapes.items()} for _ in range(3)] for _ in range(2)]
+
+    def work(rank, allreduce):
+        method = compress.get(text)
+        totals = [method.reduce_together(x, allreduce, Context(i, 0, rank, 2)) for i, x in enumerate(given[rank])]
+        return totals, method
+
+    (one, method), (other, _) = run(2, work)
+    for key, shape in shapes.items():
+        for mine, theirs in zip(one, other):
+            assert mine[key].shape == shape and mine[key].dtype == dtype
+            assert mine[key].tobytes() == theirs[key].tobytes()
+    assert set(method.memory) >= {"matrix", "cube"}
+    if "dgc" not in text:  # whose momentum adds to what it is given
+        for key in shapes:
+            left = sum(np.asarray(m.memory.get(key, {}).get("residual", 0.0)) for _, m in run(2, work))
+            total = sum(step[key].astype(np.float64) for step in one) + left
+            wanted = sum(x[key].astype(np.float64) for rank in given for x in rank)
+            assert np.allclose(total, wanted, atol=1e-4 if dtype == np.float32 else 0.2), key

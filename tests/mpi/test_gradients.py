@@ -144,6 +144,44 @@ def test_memory_is_by_parameter():
     state.close()
 
 
+@pytest.mark.parametrize("codec, calls", [(FEEDBACK, 1), ("powersgd:rank=1", 2)])
+def test_a_bucket_goes_at_once(codec, calls, monkeypatch):
+    """Not parameter by parameter, each of which would wait for messages."""
+    model, state, _ = hooked(codec, bucket_cap_mb=25, algorithm="direct", overlap=False)
+    blocking, seen = type(state.comm.engine).blocking, []
+
+    def counted(engine, *args, **wishes):
+        if engine is state.comm.engine:
+            seen.append(args[1].size)
+        return blocking(engine, *args, **wishes)
+
+    monkeypatch.setattr(type(state.comm.engine), "blocking", counted)
+    with Verdict() as verdict:
+        for chosen in batches(3):
+            seen.clear()
+            loss_of(model, chosen).backward()
+            verdict.check(len(seen) == calls, *seen)
+        verdict.check(len(state.state_dict()["memory"]) >= 3, "each has its memory")
+    state.close()
+
+
+def test_groups_are_those_of_before():
+    state = allreduce.ddp_state(FEEDBACK)
+    with Verdict() as verdict:
+        for names, wanted in (
+            ("abc", ["abc"]), ("ab", ["ab"]), ("c", ["c"]), ("abc", ["ab", "c"]), ("bc", ["c", "b"]),
+            ("ba", ["b", "a"]),
+        ):  # fmt: skip
+            found = state.groups(tuple(names))
+            verdict.check(["".join(group) for group in found] == wanted, names, found)
+        kept = state.state_dict()
+        state.load_state_dict(kept)
+        verdict.check(state.state_dict() == kept and kept["together"] == [["a"], ["b"], ["c"]], kept)
+        with pytest.raises(ValueError, match="names of tensors that go together"):
+            state.load_state_dict(kept | {"together": [[1]]})
+    state.close()
+
+
 def test_unused_parameters_and_ranks():
     """A gradient that only rank 0 has is a share of the mean; a rank without any takes part all the same."""
     with Verdict() as verdict:

@@ -71,6 +71,20 @@ def test_a_hybrid_averages_with_a_codec(tmp_path):
             verdict.check(np.allclose(coded, plain, rtol=0.01), plain, coded)
 
 
+def test_what_was_measured_outlives_the_run(tmp_path, monkeypatch):
+    def end(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bench.training.contest.probe", end)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, parallel="tensor", every=2)
+    with Verdict() as verdict:
+        if RANK == 0:
+            kept = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+            steps = {r["way"]: len(r["losses"]) for r in kept if r["record"] == "training"}
+            verdict.check(steps == {"one process": 4, "tensor": 4}, kept)
+
+
 class Fake(Way):
     """A way that has run."""
 
