@@ -60,7 +60,8 @@ def _explain(engine: Engine, x: np.ndarray, codec: Codec | None, fed_back: bool 
     if codec is None:
         return f"{what}, without a codec"
     plain, ways = prices.compare("allreduce", codec, x.dtype, x.size, prefer)
-    link, coder, taken = prices.link, prices.coder(codec, x.dtype), _taken(codec, plain, ways, fed_back, bool(prices.sharing()))
+    link, coder = prices.link, prices.coder(codec, x.dtype)
+    taken = _taken(codec, plain, ways, fed_back, bool(prices.sharing()))
     if engine.together and x.dtype in CODES:
         taken = f"no codec: shared memory is faster, algorithm {NODE}"
     encode, decode, add = (1e9 * seconds for seconds in coder[:3])
