@@ -72,9 +72,16 @@ class RandomK(Codec):
 
 
 @inline
-def _end(j: int, k: int, count: int) -> Any:
-    """Where run j of k ends."""
-    return np.int64(np.uint64(j + 1) * np.uint64(count) // np.uint64(k))
+def _cut(k: int, count: int) -> Any:
+    """The length of a run, rounded down, and what is over of all."""
+    return count // max(k, 1), count % max(k, 1)
+
+
+@inline
+def _longer(owed: int, rest: int, k: int) -> Any:
+    """Whether the next run is longer by one, for run j ends at (j + 1) * count // k, and what is then owed."""
+    longer = np.int64(owed + rest >= k)
+    return longer, owed + rest - k * longer
 
 
 @inline
@@ -90,17 +97,18 @@ def _kernels(params: tuple[float, int, int], code: int) -> Kernels:
         key = noise_key(params[2], step & RANKS, b)
         if k:
             at32(out, 1)[0] = key
-        values, first = floats(out + 4, k), 0
+        values, first, owed = floats(out + 4, k), 0, 0
+        short, rest = _cut(k, count)
         for j in range(k):
-            last = _end(j, k, count)
-            run, worst = x[first:last], np.uint32(0)
+            longer, owed = _longer(owed, rest, k)
+            run, worst = x[first : first + short + longer], np.uint32(0)
             for i in range(run.size):
                 size = magnitude(value(code, run[i]))
                 worst = size if size > worst else worst
             gain = np.float32(run.size) if params[1] else np.float32(1)
             sent = min(max(value(code, run[_draw(key, j, run.size)]) * gain, -LARGEST), LARGEST)
             values[j] = sent if worst < INFINITE else np.float32(np.nan)
-            first = last
+            first += run.size
 
     return Kernels(compiled(encode), _decoder(params, code, 0), _decoder(params, code, 1))
 
@@ -109,10 +117,11 @@ def _decoder(params: tuple[float, int, int], code: int, adding: int) -> Any:
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
         y, k = start(adding, code, out, a, count), kept(params[0], count)
         message = b if adding else a
-        values, first = floats(message + 4, k), 0
+        values, first, owed = floats(message + 4, k), 0, 0
+        key, (short, rest) = at32(message, 1)[0] if k else np.uint32(0), _cut(k, count)
         for j in range(k):
-            last = _end(j, k, count)
-            put(code, y, first + _draw(at32(message, 1)[0], j, last - first), values[j])
-            first = last
+            longer, owed = _longer(owed, rest, k)
+            put(code, y, first + _draw(key, j, short + longer), values[j])
+            first += short + longer
 
     return compiled(decode)
