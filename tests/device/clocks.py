@@ -57,7 +57,8 @@ class Event:
         self.polls = polls
 
     def __del__(self):
-        os.close(self.file)
+        if self.file is not None:
+            os.close(self.file)
 
 
 class Array:
