@@ -1,9 +1,9 @@
 """Means of gradients over ranks, made behind the back of the backward pass."""
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -58,6 +58,7 @@ class Averager:
         Parameters
         ----------
         whole : torch.Tensor
+            In host memory or on the device of this process; there the current stream is followed.
         parts : dict of str to torch.Tensor
             Its parts by their names, for a method, which remembers each of them, however they are put together.
         before, after : float
@@ -67,18 +68,28 @@ class Averager:
         -------
         torch.futures.Future
             Of `whole`.
+
+        Raises
+        ------
+        TypeError
+            A method, and gradients on a device.
         """
         named = parts if isinstance(self.codec, Method) else {"": whole}
 
+        if whole.is_cuda and isinstance(self.codec, Method):
+            raise TypeError(f"{self.codec} is for gradients in host memory, not on {whole.device}; a codec is for both")
+        stream = torch.cuda.current_stream(whole.device) if whole.is_cuda else None
+
         def job() -> None:
-            scale(whole, before)
-            for key, tensor in named.items():
-                through(tensor, partial(self._mean, key))
-            scale(whole, after)
+            with torch.cuda.stream(stream) if stream else nullcontext():  # of whoever asks, not of this thread
+                scale(whole, before)
+                for key, tensor in named.items():
+                    through(tensor, partial(self._mean, key), anywhere=True)
+                scale(whole, after)
 
         return self.progress.later(job, whole)
 
-    def _mean(self, key: str, array: np.ndarray) -> None:
+    def _mean(self, key: str, array: Any) -> None:
         allreduce(array, array, "avg", comm=self.comm, algorithm=self.algorithm, codec=self.codec, key=key)
 
     def state_dict(self) -> dict[str, Any]:

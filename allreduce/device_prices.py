@@ -45,8 +45,8 @@ class DevicePrices(Prices):
         ):
             cuda.upload(a, values)
 
-            def seconds(kernel: Kernel, *operands: int) -> float:
-                return best(lambda: (kernel.call(*operands, count, 0), cuda.synchronize()))
+            def seconds(kernel: Kernel, out: int, a: int, b: int) -> float:
+                return best(lambda: (kernel.call(out, a, b, count, 0), cuda.synchronize()))
 
             return [seconds(encode, code, a, 0), seconds(decode, to, code, 0), seconds(add, to, to, code)]
 

@@ -22,12 +22,19 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 def through(
-    tensor: torch.Tensor, call: Callable[[np.ndarray], Any], view: Callable[[torch.Tensor], np.ndarray] = of_tensor
+    tensor: torch.Tensor,
+    call: Callable[[Any], Any],
+    view: Callable[[torch.Tensor], Any] = of_tensor,
+    anywhere: bool = False,
 ) -> None:
-    """Call with a tensor's memory as an array; if that has gaps, with a copy, which is then copied back."""
-    if not tensor.is_cpu or tensor.layout is not torch.strided:
+    """Call with a tensor's memory as an array; if that has gaps, with a copy, which is then copied back.
+
+    `anywhere`: also with a tensor on a CUDA device, as it is.
+    """
+    if not (tensor.is_cpu or (anywhere and tensor.is_cuda)) or tensor.layout is not torch.strided:
         found = f"{tensor.layout} on {tensor.device}"
         raise ValueError(f"backend 'allreduce' is for dense tensors in host memory, not {found}")
+    view = (lambda own: own.detach()) if tensor.is_cuda else view
     if tensor.is_contiguous():
         call(view(tensor))
         return

@@ -123,7 +123,8 @@ def _facts(buffer: Any, name: str) -> tuple[tuple, int | None]:
     if interface.get("mask") is not None:
         raise TypeError(f"{name} is masked; pass the values alone")
     dtype = getattr(buffer, "dtype", None)
-    dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(interface["typestr"])
+    if not isinstance(dtype, np.dtype):  # NumPy has no name for bfloat16
+        dtype = BFLOAT16 if interface["typestr"] == "<V2" else np.dtype(interface["typestr"])
     address, read_only = interface["data"]
     facts = address, tuple(interface["shape"]), dtype, interface.get("strides"), read_only
     return facts, interface.get("stream")

@@ -49,6 +49,7 @@ def fake(request, monkeypatch):
     from fake import Fake
     from watched import Watched
 
+    from compress import on_device
     from compress.kernels_device import lookup
 
     straight = "route" in request.fixturenames and request.getfixturevalue("route") == "aware"
@@ -56,7 +57,8 @@ def fake(request, monkeypatch):
     for module in modules_with("cuda", cuda.cuda):
         monkeypatch.setattr(module, "cuda", lambda: fake)
     monkeypatch.setattr(device_kernels, "module", fake.module)
-    monkeypatch.setattr(lookup, "coding", fake.coding)
+    for module in (lookup, on_device):
+        monkeypatch.setattr(module, "coding", fake.coding)
     for name, carrier in CARRIERS.items():
 
         def watched(cuda, work, comm, carrier=carrier):

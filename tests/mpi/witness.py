@@ -180,4 +180,4 @@ def everyone_has(error):
 
 def modules_with(name, value):
     """The package's modules that know a function by this name."""
-    return [m for key, m in sys.modules.items() if key.startswith("allreduce") and getattr(m, name, None) is value]
+    return [m for key, m in sys.modules.items() if key.startswith(("allreduce", "compress")) and getattr(m, name, None) is value]
