@@ -1,7 +1,7 @@
 """Means of gradients over ranks, made behind the back of the backward pass."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -61,6 +61,7 @@ class Averager:
         Parameters
         ----------
         whole : torch.Tensor
+            In host memory or on the device of this process; there the current stream is followed.
         parts : dict of str to torch.Tensor
             Its parts by their names, for a method, which remembers each of them, however they are put together, and
             averages them in as few all-reduces as it can.
@@ -71,17 +72,29 @@ class Averager:
         -------
         torch.futures.Future
             Of `whole`.
+
+        Raises
+        ------
+        TypeError
+            A method, and gradients on a device.
         """
+        if whole.is_cuda and isinstance(self.codec, Method):
+            raise TypeError(f"{self.codec} is for gradients in host memory, not on {whole.device}; a codec is for both")
+        stream = torch.cuda.current_stream(whole.device) if whole.is_cuda else None
 
         def job() -> Iterator[Request]:
-            scale(whole, before)
+            with follow(stream):
+                scale(whole, before)
             if isinstance(self.codec, Method):
                 for group in self.groups(tuple(parts)):
                     self._by_method(self.codec, {name: parts[name] for name in group})
             else:
-                with memory(whole) as array:
-                    yield from begin(array, "avg", self.comm, self.algorithm, self.codec)
-            scale(whole, after)
+                with memory(whole, anywhere=True) as array:
+                    with follow(stream):
+                        requests = begin(array, "avg", self.comm, self.algorithm, self.codec)
+                    yield from requests  # and others of this thread may follow other streams
+            with follow(stream):
+                scale(whole, after)
 
         return self.progress.later(job, whole)
 
@@ -128,6 +141,11 @@ class Averager:
         """End the thread and free the communicator; collective."""
         self.progress.close()
         self.comm.close()
+
+
+def follow(stream: Any) -> AbstractContextManager:
+    """Let the stream of whoever asked be the current one, if there is one, and not that of this thread."""
+    return torch.cuda.stream(stream) if stream else nullcontext()
 
 
 def scale(tensor: torch.Tensor, factor: float) -> None:

@@ -15,6 +15,7 @@ from .arguments import arrays, room
 from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
 from .choice import choose
 from .costs import segmented
+from .device_prices import DevicePrices
 from .execute import loop
 from .execute.bound import NODE, Plan
 from .execute.channel import Channel
@@ -22,12 +23,13 @@ from .execute.device_arrays import OnDevice
 from .execute.elements import CODES
 from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
+from .execute.once import once
 from .execute.plan import Order
 from .execute.requests import PersistentRequest, Request, break_off, finish
 from .execute.wire import kernels_of
 from .measured import Prices
 from .native import native
-from .routes import check_device, placed
+from .routes import check_device, coded, placed
 
 __all__ = ["Engine", "engine_of"]
 
@@ -177,13 +179,16 @@ class Engine:
         here = alone and self.together and isinstance(kernel, str) and dtype in CODES and (wide is None or half_wide)
         here = here and not far
         if far:
-            check_device((send, recv), kernel, codec, stream)
+            check_device((send, recv), kernel, codec, wide or dtype, stream)
         elif route != "auto" or stream is not None:
             raise ValueError("route and stream are for arrays on a device")
         named = algorithm != "auto"
         if algorithm == "auto" and codec is not None:
             asked = collective, codec, wide or dtype, count, lost, prefer
-            algorithm, codec = (NODE, None) if here else self.prices.place(*asked)
+            if far:
+                algorithm, codec = coded(self, route, alone, asked)
+            else:
+                algorithm, codec = (NODE, None) if here else self.prices.place(*asked)
         lost = lost and codec is not None
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
@@ -192,10 +197,11 @@ class Engine:
         order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec, lost)
         if alone and codec is not None:
             channel.agree(collective, f"{count} x {wide or dtype}", kernel, codec, key, *order.params, root)
-        compiled = codec is None or kernels_of(codec, wide or dtype) is not None
-        if alone and not lost and compiled and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
-            order = replace(order, inside=() if far else self.sharing_memory(params.get("nodes", ())))
-        order = placed(self, order, route, named, alone) if far else order
+        if far:
+            order = placed(self, order, route, named, alone)
+        elif alone and not lost and isinstance(kernel, str) and {dtype, wide or dtype} <= set(CODES):
+            compiled = codec is None or kernels_of(codec, wide or dtype) is not None
+            order = replace(order, inside=self.sharing_memory(params.get("nodes", ())) if compiled else ())
         return channel.plan(order), (send, recv), result
 
     def algorithm(
@@ -219,6 +225,11 @@ class Engine:
         if key.startswith("hierarchical") and "nodes" not in params and len(self.nodes) > 1:
             params["nodes"] = self.nodes
         return key, segmented(key, size, nbytes, params)
+
+    @once
+    def device_prices(self) -> Prices:
+        """Of arrays on devices."""
+        return DevicePrices(self.channel, self.sharing)
 
     @property
     def together(self) -> bool:

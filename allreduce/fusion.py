@@ -6,12 +6,12 @@ __all__ = ["Bucket", "fuse"]
 
 
 class Bucket:
-    """A flat tensor, and a view into it for each of some parameters of one dtype, by their names."""
+    """A flat tensor, and a view into it for each of some parameters of one dtype on one device, by their names."""
 
     def __init__(self, parameters: dict[str, torch.Tensor]) -> None:
         self.parameters = parameters
         some = next(iter(parameters.values()))
-        self.flat = torch.zeros(sum(p.numel() for p in parameters.values()), dtype=some.dtype)
+        self.flat = torch.zeros(sum(p.numel() for p in parameters.values()), dtype=some.dtype, device=some.device)
         pieces = self.flat.split([p.numel() for p in parameters.values()])
         self.views = {name: piece.view(p.shape) for (name, p), piece in zip(parameters.items(), pieces)}
 
@@ -33,12 +33,12 @@ def fuse(parameters: dict[str, torch.Tensor], limit: int) -> list[Bucket]:
     [['e', 'd'], ['c', 'b'], ['a']]
     """
     groups: list[dict[str, torch.Tensor]] = []
-    latest: dict[torch.dtype, tuple[dict[str, torch.Tensor], int]] = {}
+    latest: dict[tuple[torch.dtype, torch.device], tuple[dict[str, torch.Tensor], int]] = {}
     for name, parameter in reversed(parameters.items()):
-        group, nbytes = latest.get(parameter.dtype, ({}, limit))
+        group, nbytes = latest.get((parameter.dtype, parameter.device), ({}, limit))
         if nbytes + parameter.nbytes > limit:
             group, nbytes = {}, 0
             groups.append(group)
         group[name] = parameter
-        latest[parameter.dtype] = group, nbytes + parameter.nbytes
+        latest[parameter.dtype, parameter.device] = group, nbytes + parameter.nbytes
     return [Bucket(group) for group in groups]

@@ -42,14 +42,60 @@ class Prices:
 
     @once
     def link(self) -> Link:
-        """What messages cost; collective on first use."""
-        return link(self.channel)
+        """What messages cost; collective on first use.
+
+        The long all-reduce is made longer until it takes a while: the first bytes of a burst are no measure of the
+        rest.
+        """
+        if self.channel.size == 1:
+            return SHIPPED
+        (short, few), (long, many) = PROBES
+        seconds = [self._timed(short, few), self._timed(long, many)]
+        while seconds[1] < A_WHILE and many < MOST:
+            many *= 4
+            seconds[1] = self._timed(long, many)
+        probes = (short, few), (long, many)
+        prices = [
+            [estimate(name, self.channel.size, nbytes, *unit) for unit in np.eye(2, 3)] for name, nbytes in probes
+        ]
+        alpha, beta = np.maximum(np.linalg.solve(prices, seconds), LEAST).tolist()
+        return Link(alpha, beta, GAMMA)
+
+    def _timed(self, name: str, nbytes: int) -> float:
+        """Seconds of an all-reduce by messages, the same number on all ranks."""
+        seconds = np.array([self.seconds(name, nbytes)])
+        self.channel.bcast(seconds)
+        return float(seconds[0])
+
+    def seconds(self, name: str, nbytes: int) -> float:
+        """Of an all-reduce by messages, on this rank."""
+        data = np.zeros(nbytes // 8)
+        order = Order("allreduce", name, data.size, data.dtype)
+        return best(lambda: self.channel.run(order, data))
 
     def coder(self, codec: Codec, dtype: np.dtype) -> Coder:
         """What a codec costs; collective on first use."""
         if (codec, dtype) not in self.coders:
-            self.coders[codec, dtype] = coder(self.channel, codec, dtype)
+            self.coders[codec, dtype] = self._coder(codec, dtype)
         return self.coders[codec, dtype]
+
+    def _coder(self, codec: Codec, dtype: np.dtype) -> Coder:
+        rng = np.random.default_rng(0)
+        values = np.where(rng.random(SAMPLE) < codec.share, rng.standard_normal(SAMPLE), 0).astype(dtype)
+        message, out, exact = codec.encode(values), np.zeros_like(values), values.astype(np.float64)
+        lost = np.sum((codec.decode(message, out) - exact) ** 2) / max(float(exact @ exact), LEAST)
+        seconds = self.speeds(codec, values, message, out)
+        numbers = np.array([*seconds, message.size, lost * SAMPLE]) / SAMPLE
+        self.channel.bcast(numbers)
+        return Coder(*numbers.tolist())
+
+    def speeds(self, codec: Codec, values: np.ndarray, message: np.ndarray, out: np.ndarray) -> list[float]:
+        """Seconds to encode, to decode, and to decode and add."""
+        return [
+            best(lambda: codec.encode(values)),
+            best(lambda: codec.decode(message, out)),
+            best(lambda: codec.decode(message, out, add=True)),
+        ]
 
     def compare(
         self, collective: str, codec: Codec, dtype: np.dtype, count: int, prefer: str = "auto"
@@ -72,49 +118,6 @@ class Prices:
         plain, found = self.compare(collective, codec, dtype, count, prefer)
         coded = choose_coded(found, fed_back, bool(self.sharing()))
         return (coded.name, codec) if pays(coded, plain) else (plain.name, None)
-
-
-def link(channel: Channel) -> Link:
-    """Of the messages of a communicator; collective.
-
-    The long all-reduce is made longer until it takes a while: the first bytes of a burst are no measure of the rest.
-    """
-    if channel.size == 1:
-        return SHIPPED
-    (short, few), (long, many) = PROBES
-    seconds = [timed(channel, short, few), timed(channel, long, many)]
-    while seconds[1] < A_WHILE and many < MOST:
-        many *= 4
-        seconds[1] = timed(channel, long, many)
-    probes = (short, few), (long, many)
-    prices = [[estimate(name, channel.size, nbytes, *unit) for unit in np.eye(2, 3)] for name, nbytes in probes]
-    alpha, beta = np.maximum(np.linalg.solve(prices, seconds), LEAST).tolist()
-    return Link(alpha, beta, GAMMA)
-
-
-def timed(channel: Channel, name: str, nbytes: int) -> float:
-    """Seconds of an all-reduce by messages, the same number on all ranks."""
-    data = np.zeros(nbytes // 8)
-    order = Order("allreduce", name, data.size, data.dtype)
-    seconds = np.array([best(lambda: channel.run(order, data))])
-    channel.bcast(seconds)
-    return float(seconds[0])
-
-
-def coder(channel: Channel, codec: Codec, dtype: np.dtype) -> Coder:
-    """Of a codec on values of a dtype; collective."""
-    rng = np.random.default_rng(0)
-    values = np.where(rng.random(SAMPLE) < codec.share, rng.standard_normal(SAMPLE), 0).astype(dtype)
-    message, out, exact = codec.encode(values), np.zeros_like(values), values.astype(np.float64)
-    lost = np.sum((codec.decode(message, out) - exact) ** 2) / max(float(exact @ exact), LEAST)
-    seconds = [
-        best(lambda: codec.encode(values)),
-        best(lambda: codec.decode(message, out)),
-        best(lambda: codec.decode(message, out, add=True)),
-    ]
-    numbers = np.array([*seconds, message.size, lost * SAMPLE]) / SAMPLE
-    channel.bcast(numbers)
-    return Coder(*numbers.tolist())
 
 
 def best(call: Callable[[], object]) -> float:

@@ -28,12 +28,16 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
 
 @contextmanager
 def memory(
-    tensor: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray] = of_tensor
-) -> Iterator[np.ndarray]:
-    """A tensor's memory as an array; if that has gaps, a copy, which is copied back in the end."""
-    if not tensor.is_cpu or tensor.layout is not torch.strided:
+    tensor: torch.Tensor, view: Callable[[torch.Tensor], Any] = of_tensor, anywhere: bool = False
+) -> Iterator[Any]:
+    """A tensor's memory as an array; if that has gaps, a copy, which is copied back in the end.
+
+    `anywhere`: also a tensor on a CUDA device, as it is.
+    """
+    if not (tensor.is_cpu or (anywhere and tensor.is_cuda)) or tensor.layout is not torch.strided:
         found = f"{tensor.layout} on {tensor.device}"
         raise ValueError(f"backend 'allreduce' is for dense tensors in host memory, not {found}")
+    view = (lambda own: own.detach()) if tensor.is_cuda else view
     whole = tensor.detach().contiguous()
     yield view(whole)
     if whole.data_ptr() != tensor.data_ptr():
@@ -41,17 +45,15 @@ def memory(
 
 
 def begin(
-    array: np.ndarray, op: str, comm: Communicator, algorithm: str = "auto", codec: Codec | None = None
-) -> Iterator[Request]:
-    """Begin an all-reduce in place, and wait for it; on one node do it at once, for that takes no messages."""
+    array: Any, op: str, comm: Communicator, algorithm: str = "auto", codec: Codec | None = None
+) -> list[Request]:
+    """Begin an all-reduce in place, and wait for what is returned; on one node do it at once, without messages."""
     engine = comm.engine
     wishes: dict[str, Any] = {"algorithm": algorithm, "codec": codec}
     if engine.channel.together or algorithm == "native":
         allreduce(array, array, op, comm=comm, **wishes)
-        return
-    if codec is not None:
-        engine.channel.agree("allreduce", f"{array.size} x {array.dtype}", op, codec, algorithm)
-    yield engine.request("allreduce", array, array, op=op, **wishes)
+        return []
+    return [engine.request("allreduce", array, array, op=op, **wishes)]
 
 
 PyWork: Any = dist.Work  # whose stubs know of no subclasses

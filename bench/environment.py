@@ -23,6 +23,7 @@ from allreduce.execute.mpi_abi import library
 from allreduce.execute.table import FAR
 
 from .devices import devices
+from .fabric import fabric
 from .machine import caches, driver, launcher, pinned, processor, revision, version
 
 __all__ = ["describe", "environment"]
@@ -130,6 +131,7 @@ def describe() -> None:
         print(f"publishing     {how}; by the time of 256 KB")
     print(f"started by     {facts['launcher']}; allowed cores: " + "; ".join(facts["masks"]))
     print("caches         " + ", ".join(f"{name} {size >> 10} KiB" for name, size in facts["caches"].items()))
+    print("network        " + "\n               ".join(fabric()))
     print("devices        " + "\n               ".join(on_devices))
     print(f"import         {importing:.2f} s without MPI")
     print(f"first call     {times[0]:.2f} s by messages, then {times[1] * 1e6:.1f} us; compiled code is kept in")

@@ -1,15 +1,17 @@
 """Codecs on arrays that lie on a CUDA device: CuPy's, Numba's, those of torch.cuda.
 
-What they do runs on CuPy's current stream, after what the array's own stream has been asked for.
+What they do runs on CuPy's current stream, after what the arrays' own streams have been asked for; what these are asked
+for next comes after it.
 """
 
-from math import prod
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from allreduce.execute.cuda import import_cupy
+from allreduce.execute.cuda import cuda
+from allreduce.execute.device_arrays import OnDevice, is_on_device, on_device
 
 from . import doors
 from .context import Context
@@ -18,81 +20,59 @@ from .kernels_device.lookup import coding
 __all__ = ["decode", "encode"]
 
 
-class Seen(NamedTuple):
-    """An array on a device: its address, dtype, and number of elements."""
-
-    address: int
-    dtype: np.dtype
-    size: int
-
-
 def encode(codec: Any, x: Any, out: Any, at: Context) -> Any:
     """As `Codec.encode`; the message is an array of CuPy, or the first part of `out`."""
-    values = seen(x)
+    values = seen(x, "x")
     if values.dtype.name not in doors.DTYPES:
         raise TypeError(f"cannot encode dtype {values.dtype}; have {', '.join(doors.DTYPES)}")
     kernels, nbytes = coding(codec, values.dtype), codec.nbytes(values.size)
-    message = empty(nbytes) if out is None else out
-    room = seen(message, writable=True)
-    if room.dtype != np.uint8 or room.size < nbytes or room.address % kernels.alignment:
+    message = cuda().empty((nbytes,), np.dtype(np.uint8), "C") if out is None else out
+    room = seen(message, "out", writable=True)
+    if room.dtype != np.uint8 or room.size < nbytes or room.ctypes.data % kernels.alignment:
         raise ValueError(
             f"a message takes {nbytes} bytes of uint8 from a multiple of {kernels.alignment} on, "
-            f"not {room.size} of {room.dtype} at {room.address:#x}"
+            f"not {room.size} of {room.dtype} at {room.ctypes.data:#x}"
         )
-    scratch = empty(kernels.scratch(values.size))
-    return message[: kernels.encode(room.address, values.address, values.size, at, seen(scratch).address, read)]
+    with ordered(values, room), cuda().room(kernels.scratch(values.size)) as scratch:
+        size = kernels.encode(room.ctypes.data, values.ctypes.data, values.size, at, scratch, cuda().read)
+    return message[:size]
 
 
 def decode(codec: Any, message: Any, out: Any, add: bool) -> Any:
     """As `Codec.decode`."""
-    source, target = seen(message), seen(out, writable=True)
+    source, target = seen(message, "message"), seen(out, "out", writable=True)
     if source.dtype != np.uint8:
         raise TypeError(f"a message is an array of uint8, not of {source.dtype}")
     if target.dtype.name not in doors.DTYPES:
         raise TypeError(f"cannot decode to dtype {target.dtype}; have {', '.join(doors.DTYPES)}")
     doors.fitting(codec, source.size, target.size)
-    kernels = coding(codec, target.dtype)
-    if source.address % kernels.alignment:
-        raise ValueError(f"a message begins at a multiple of {kernels.alignment} bytes, not at {source.address:#x}")
-    scratch, a = empty(kernels.scratch(target.size)), target.address if add else 0
-    kernels.decode(target.address, a, source.address, source.size, target.size, seen(scratch).address)
+    kernels, to, from_ = coding(codec, target.dtype), target.ctypes.data, source.ctypes.data
+    if from_ % kernels.alignment:
+        raise ValueError(f"a message begins at a multiple of {kernels.alignment} bytes, not at {from_:#x}")
+    with ordered(source, target), cuda().room(kernels.scratch(target.size)) as scratch:
+        kernels.decode(to, to if add else 0, from_, source.size, target.size, scratch)
     return out
 
 
-def seen(array: Any, writable: bool = False) -> Seen:
-    """Where an array is, once its stream, if it names one, has come so far."""
-    face = getattr(array, "__cuda_array_interface__", None)
-    if face is None:
+def seen(array: Any, name: str, writable: bool = False) -> OnDevice:
+    """Where an array is."""
+    if not is_on_device(array):
         raise TypeError(f"values and messages are on one device or on the host, not {type(array).__name__}")
-    address, readonly = face["data"]
-    if writable and readonly:
+    view = on_device(array, name)
+    if writable and not view.flags.writeable:
         raise ValueError("cannot write into an array that is read-only")
-    # NumPy has no name for bfloat16
-    dtype = np.dtype(ml_dtypes.bfloat16 if face["typestr"] == "<V2" else face["typestr"])
-    shape, strides = face["shape"], face.get("strides")
-    if strides is not None and tuple(strides) != _steps(shape, dtype.itemsize):
-        raise ValueError(f"an array on a device is contiguous, not of shape {shape} with strides {strides}")
-    stream = face.get("stream")
-    current = import_cupy().cuda.get_current_stream().ptr or 1
-    if stream not in (None, current):
-        import_cupy().cuda.runtime.streamSynchronize(stream)
-    return Seen(address or 0, dtype, prod(shape))
+    if not view.flags.c_contiguous:
+        raise ValueError(f"an array on a device is contiguous, not of shape {view.shape} with strides {view.strides}")
+    return view
 
 
-def _steps(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The strides of a contiguous array."""
-    return tuple(itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def empty(nbytes: int) -> Any:
-    """Bytes of device memory."""
-    return import_cupy().empty(nbytes, np.uint8)
-
-
-def read(address: int, nbytes: int) -> bytes:
-    """What is there when all that the current stream was asked for is done."""
-    host, stream = np.empty(nbytes, np.uint8), import_cupy().cuda.get_current_stream()
-    runtime = import_cupy().cuda.runtime
-    runtime.memcpyAsync(host.ctypes.data, address, nbytes, runtime.memcpyDeviceToHost, stream.ptr)
-    stream.synchronize()
-    return host.tobytes()
+@contextmanager
+def ordered(*views: OnDevice) -> Iterator[None]:
+    """What is asked of the current stream inside comes after what these arrays' streams were asked for, and before."""
+    device, streams = cuda(), [stream for view in views for stream in view.streams()]
+    for stream in streams:
+        device.wait(device.current(), device.record(stream))
+    yield
+    end = device.record(device.current())
+    for stream in streams:
+        device.wait(stream, end)

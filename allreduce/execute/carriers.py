@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from .table import SEND
+from .table import RECV, SEND
 
 __all__ = ["Aware", "Staged"]
 
@@ -30,6 +30,7 @@ class Message:
         self.comm, self.kind, self.peer, self.tag, self.ready = comm, kind, peer, tag, ready
         self.address, self.nbytes = address, nbytes
         self.request: Any = None
+        self.status, self.ended = MPI.Status(), False
 
     def begin(self, address: int) -> None:
         """Hand it to MPI, in memory at an address."""
@@ -37,7 +38,12 @@ class Message:
         self.request = post([MPI.memory.fromaddress(address, self.nbytes), MPI.BYTE], self.peer, self.tag)
 
     def over(self) -> bool:
-        return self.request is not None and self.request.Test()
+        """Whether it has been sent, or received: it may be shorter than the room for it."""
+        if not self.ended and self.request is not None and self.request.Test(self.status):
+            self.ended = True
+            if self.kind == RECV:
+                self.nbytes = self.status.Get_count(MPI.BYTE)
+        return self.ended
 
 
 class Aware:

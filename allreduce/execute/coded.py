@@ -10,12 +10,13 @@ result and the losses of all ranks add up to the inputs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ..schedules import Recv, Schedule, Send, Step, ranges
+from . import reductions
 from .elements import Kernel
 from .inside import Node
 from .lowering import Term
-from .reductions import difference, reduction, zeros
 from .store import Store
 from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
 from .travelling import Travelling
@@ -35,6 +36,8 @@ class Coded(Travelling):
         The rank in whose name we encode, per step; and which of those that hold a finished block answers for it.
     keeps : bool
         What encodings lose that are ours to answer for is left in the source, which is else zero in the end.
+    kernels : module
+        With reduction, difference and zeros.
     """
 
     def __init__(
@@ -49,10 +52,13 @@ class Coded(Travelling):
         wire: Wire,
         speakers: Sequence[int],
         keeps: bool = False,
+        kernels: Any = reductions,
     ) -> None:
         super().__init__(table, rank, count, itemsize, len(wire.firsts) - 1, source, work, kernel)
         self.wire, self.speakers, self.keeps = wire, speakers, keeps
+        self.zeros = kernels.zeros(wire.dtype)
         if keeps:
+            self.difference = kernels.difference(wire.dtype)
             longest = max((strip.length for strip in wire.strips(range(self.blocks))), default=0)
             self.again = table.keep(longest * itemsize)
         self.boxes: dict[tuple[range, ...], Region] = {}  # what is encoded in this step, and where
@@ -102,6 +108,7 @@ class Coded(Travelling):
 
     def lose(self, values: Region, message: Region, strip: Strip, mine: bool) -> None:
         """Leave in the source what a message lacks of its values, which are no longer needed if they are there."""
+        assert self.kernel is not None
         left = self.source.after(strip.first * self.itemsize)
         if not mine:
             if values == left:
@@ -110,7 +117,7 @@ class Coded(Travelling):
             self.rest(left, left, message, strip.length)
         else:
             self.rest(self.again, values, message, strip.length)
-            self.table.apply(reduction(self.wire.dtype, "sum")[0], left, left, self.again, strip.length)
+            self.table.apply(self.kernel, left, left, self.again, strip.length)
 
     def rest(self, out: Region, values: Region, message: Region, count: int) -> None:
         """Write what a message lacks of its values."""
@@ -119,12 +126,12 @@ class Coded(Travelling):
             self.table.apply(kernels.rest, out, values, message, count)
         else:
             self.table.apply(kernels.decode, self.again, message, NOTHING, count)
-            self.table.apply(difference(self.wire.dtype), out, values, self.again, count)
+            self.table.apply(self.difference, out, values, self.again, count)
 
     def clear(self, region: Region, count: int) -> None:
         """Write zeros: what was here has gone into a sum."""
         if self.keeps:
-            self.table.apply(zeros(self.wire.dtype), region, NOTHING, NOTHING, count)
+            self.table.apply(self.zeros, region, NOTHING, NOTHING, count)
 
     def settle(self, blocks: Iterable[int]) -> None:
         moved = [b for b in blocks if self.untouched[b]]
@@ -144,7 +151,7 @@ class Coded(Travelling):
         """Of a sparse codec, make the zeros that it adds to while it is still on its way."""
         if not self.wire.codec.sparse:
             return None
-        self.table.apply(zeros(self.wire.dtype), region, NOTHING, NOTHING, count)
+        self.table.apply(self.zeros, region, NOTHING, NOTHING, count)
         return region
 
     def own(self, blocks: range) -> Region | None:

@@ -67,9 +67,30 @@ class Cuda:
     def copy(self, to: int, from_: int, nbytes: int, stream: Any) -> None:
         self.runtime.memcpyAsync(to, from_, nbytes, ANY_KIND, stream.ptr)
 
+    def clear(self, address: int, nbytes: int) -> None:
+        """Write zeros, on the current stream."""
+        self.runtime.memsetAsync(address, 0, nbytes, self.current().ptr)
+
     def upload(self, to: int, values: np.ndarray) -> None:
-        """Copy from ordinary memory, now."""
-        self.runtime.memcpy(to, values.ctypes.data, values.nbytes, ANY_KIND)
+        """Copy from ordinary memory, now, in the order of the current stream.
+
+        A plain copy may return before it has arrived, and streams that wait for no other do not wait for it.
+        """
+        self.copy(to, values.ctypes.data, values.nbytes, self.current())
+        self.current().synchronize()
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """What is there when all that the current stream was asked for is done."""
+        host = np.empty(nbytes, np.uint8)
+        self.copy(host.ctypes.data, address, nbytes, self.current())
+        self.current().synchronize()
+        return host.tobytes()
+
+    @contextmanager
+    def room(self, nbytes: int) -> Iterator[int]:
+        """Memory for what the current stream is asked for inside; only its later work gets it again."""
+        memory = self.cupy.cuda.alloc(nbytes)
+        yield memory.ptr
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype, order: str) -> Any:
         """An array of CuPy's."""
@@ -130,7 +151,7 @@ class Cuda:
             return Opened(self.runtime.ipcOpenEventHandle(handle))
 
     def export(self, address: int) -> bytes:
-        """What another process can open of memory that `malloc` made."""
+        """What another process can open of memory that `malloc` made: all that CUDA took it from, 2 MB or more."""
         return bytes(self.runtime.ipcGetMemHandle(address))
 
     def open(self, handle: bytes) -> int:
@@ -139,6 +160,9 @@ class Cuda:
 
     def shut(self, address: int) -> None:
         self.runtime.ipcCloseMemHandle(address)
+
+    def shut_event(self, event: Opened) -> None:
+        self.runtime.eventDestroy(event.ptr)
 
 
 def import_cupy() -> Any:

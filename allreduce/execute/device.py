@@ -13,6 +13,7 @@ from .carriers import Aware, Staged
 from .loop import DONE
 from .neighbours import Neighbours, neighbours
 from .operation import Interpreted, Scratch
+from .table import HEAD, SEND
 
 if TYPE_CHECKING:
     from .bound import Plan
@@ -31,11 +32,16 @@ Place = tuple[int, int]
 
 
 class DeviceScratch(Scratch):
-    """Scratch memory on a device."""
+    """Scratch memory on a device, and what carries the messages of those who use it, one after the other.
 
-    def __init__(self, cuda: Any) -> None:
+    Of operations in flight beside each other every one has its own: they may post messages in another order on every
+    rank, and would wait for each other's pinned buffers.
+    """
+
+    def __init__(self, device: "Device") -> None:
         super().__init__()
-        self.cuda = cuda
+        self.cuda = device.cuda
+        self.carriers = {name: make(device.cuda, device.work, device.channel.comm) for name, make in CARRIERS.items()}
 
     def allocate(self, nbytes: int) -> None:
         self.free()
@@ -47,6 +53,12 @@ class DeviceScratch(Scratch):
             self.cuda.free(self.address)
         self.nbytes = self.address = 0
 
+    def close(self) -> None:
+        """Give all memory back."""
+        self.free()
+        for carrier in self.carriers.values():
+            carrier.free()
+
 
 class Device:
     """What all operations of a channel share on a device; collective."""
@@ -54,7 +66,6 @@ class Device:
     def __init__(self, channel: "Channel", cuda: Any) -> None:
         self.channel, self.cuda = channel, cuda
         self.work = cuda.stream()
-        self.carriers = {name: carrier(cuda, self.work, channel.comm) for name, carrier in CARRIERS.items()}
         self.scratches: list[DeviceScratch] = []
         self.scratch = self.new_scratch()
         self.groups: dict[tuple[int, ...], Neighbours | None] = {}
@@ -73,7 +84,7 @@ class Device:
             )
 
     def new_scratch(self) -> DeviceScratch:
-        self.scratches.append(DeviceScratch(self.cuda))
+        self.scratches.append(DeviceScratch(self))
         return self.scratches[-1]
 
     def neighbours(self, members: tuple[int, ...], areas: "Areas") -> "Neighbours | None":
@@ -105,8 +116,8 @@ class Device:
             for group in self.groups.values():
                 if group is not None:
                     group.close()
-            for owner in (*self.scratches, *self.carriers.values()):
-                owner.free()
+            for scratch in self.scratches:
+                scratch.close()
             self.forget()
 
 
@@ -123,9 +134,9 @@ def together(channel: "Channel", name: bytes) -> list[list[int]]:
 class DeviceMemory:
     """A device's memory, for one run of a table; parameters and methods are those of a `HostMemory`."""
 
-    def __init__(self, plan: "Plan", bases: tuple[int, ...], tag: int, number: int) -> None:
+    def __init__(self, plan: "Plan", bases: tuple[int, ...], tag: int, number: int, carrier: Any) -> None:
         self.device: Device = plan.channel.device
-        self.carrier: Any = self.device.carriers[plan.order.route]
+        self.carrier = carrier
         self.near: Any = plan.near
         self.kernels, self.tag, self.number = plan.table.kernels, tag, number
         self.bases = (*bases, 0)
@@ -136,7 +147,10 @@ class DeviceMemory:
         return self.bases[buffer] + offset
 
     def post(self, kind: int, peer: int, buffer: int, offset: int, nbytes: int, varies: int) -> Any:
-        return self.carrier.post(kind, peer, self.at(buffer, offset), nbytes, self.tag)
+        address = self.at(buffer, offset)
+        if varies and kind == SEND:
+            nbytes = varies + int.from_bytes(self.device.cuda.read(address, HEAD), "little")
+        return self.carrier.post(kind, peer, address, nbytes, self.tag)
 
     def arrived(self, messages: list[Any]) -> bool:
         return self.carrier.arrived(messages)
@@ -181,7 +195,8 @@ class Launched(Interpreted):
                 cuda.wait(self.device.work, cuda.record(stream))
 
     def memory(self, bases: tuple[int, int, int], tag: int, number: int) -> DeviceMemory:
-        return DeviceMemory(self.plan, bases, tag, number)
+        assert isinstance(self.scratch, DeviceScratch)
+        return DeviceMemory(self.plan, bases, tag, number, self.scratch.carriers[self.plan.order.route])
 
     def advance(self, patient: bool) -> int:
         cuda, work = self.device.cuda, self.device.work

@@ -23,7 +23,7 @@ class OnDevice(np.ndarray):
     owner : object
         The caller's array.
     made_on : int or None
-        The stream that the array says to be ordered by, as a handle of CUDA.
+        The stream that the array says to be ordered by, as a handle of CUDA; PyTorch's current one of its tensors.
     used_on : object
         The stream that the call names, if it does.
     """
@@ -53,13 +53,18 @@ class OnDevice(np.ndarray):
             return torch.empty_like(self.owner.detach()) if shape == self.shape else self.owner.new_empty(shape)
         return cuda().empty(shape, self.dtype, "C" if self.flags.c_contiguous else "F")
 
+    def fill(self, value: Any) -> None:
+        """Make it zero."""
+        assert value == 0
+        device, first = cuda(), self.streams()[0]
+        with device.on(first):
+            device.clear(self.ctypes.data, self.nbytes)
+
     def streams(self) -> list[Any]:
         """Those that our work comes after, and that come after it."""
-        device = cuda()
-        handles = [_current(self.owner) if self.used_on is None else _handle(self.used_on)]
-        handles += [self.made_on] if self.made_on is not None else []
-        found = {handle: device.stream_at(handle) for handle in handles if handle is not None}
-        return [*found.values(), *([device.current()] if None in handles else [])]
+        handles = [None if self.used_on is None else _handle(self.used_on), self.made_on]
+        found = [cuda().stream_at(handle) for handle in dict.fromkeys(handles) if handle is not None]
+        return found if _is_torch(self.owner) or self.used_on is not None else [*found, cuda().current()]
 
 
 def is_on_device(buffer: Any) -> bool:
@@ -87,6 +92,9 @@ def on_device(buffer: Any, name: str) -> OnDevice:
     """
     device, made_on = _cuda_for(name), None
     if _is_torch(buffer):
+        import torch
+
+        made_on = torch.cuda.current_stream(buffer.device).cuda_stream
         tensor, kind = buffer.detach(), str(buffer.dtype).removeprefix("torch.")
         dtype = BFLOAT16 if kind == "bfloat16" else np.dtype(kind)
         strides = tuple(stride * dtype.itemsize for stride in tensor.stride())
@@ -115,7 +123,8 @@ def _facts(buffer: Any, name: str) -> tuple[tuple, int | None]:
     if interface.get("mask") is not None:
         raise TypeError(f"{name} is masked; pass the values alone")
     dtype = getattr(buffer, "dtype", None)
-    dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(interface["typestr"])
+    if not isinstance(dtype, np.dtype):  # NumPy has no name for bfloat16
+        dtype = BFLOAT16 if interface["typestr"] == "<V2" else np.dtype(interface["typestr"])
     address, read_only = interface["data"]
     facts = address, tuple(interface["shape"]), dtype, interface.get("strides"), read_only
     return facts, interface.get("stream")
@@ -142,12 +151,3 @@ def _handle(stream: Any) -> int:
     if hasattr(stream, "__cuda_stream__"):
         return stream.__cuda_stream__()[1]
     return int(getattr(stream, "ptr", getattr(stream, "cuda_stream", stream)))
-
-
-def _current(owner: Any) -> int | None:
-    """The current stream of the library that an array is of, if that is not CuPy."""
-    if not _is_torch(owner):
-        return None
-    import torch
-
-    return torch.cuda.current_stream(owner.device).cuda_stream

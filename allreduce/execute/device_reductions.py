@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from .cuda import cuda
 from .device_kernels import kernel, name_of, source
 from .elements import OF_BOOLEANS, OPS, Kernel
 
-__all__ = ["cast", "difference", "divide", "fused", "reduction", "source_of", "source_of_cast"]
+__all__ = ["cast", "difference", "divide", "fused", "reduction", "source_of", "source_of_cast", "zeros"]
 
 HERE = Path(__file__)
 
@@ -45,6 +46,11 @@ def cast(to: np.dtype, from_: np.dtype) -> Kernel:
 def difference(dtype: np.dtype) -> Kernel:
     """out = a - b, of real numbers."""
     return kernel(source_of(dtype), "difference", dtype.itemsize, _all_but_step)
+
+
+def zeros(dtype: np.dtype) -> Kernel:
+    """out = 0; a and b are not used."""
+    return Kernel(0, lambda out, a, b, count, step: cuda().clear(out, count * dtype.itemsize))
 
 
 def source_of(dtype: np.dtype) -> str:

@@ -48,7 +48,7 @@ class HostMemory:
     def post(self, kind: int, peer: int, buffer: int, offset: int, nbytes: int, varies: int) -> MPI.Request:
         memory = MPI.memory.fromaddress(self.at(buffer, offset), nbytes)
         if varies and kind == SEND:
-            memory = memory[: HEAD + int.from_bytes(memory[:HEAD].tobytes(), "little")]
+            memory = memory[: varies + int.from_bytes(memory[:HEAD].tobytes(), "little")]
         message = [memory, MPI.BYTE]
         return (self.comm.Isend if kind == SEND else self.comm.Irecv)(message, peer, self.tag)
 

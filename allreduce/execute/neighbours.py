@@ -22,6 +22,8 @@ __all__ = ["Neighbours", "neighbours"]
 EVENTS = 2
 #: Bytes of a handle, of memory or of an event.
 HANDLE = 64
+#: CUDA takes memory from pieces of so many bytes; others map whole ones, and are to see nothing else in them.
+PIECE = 1 << 21
 
 
 class Neighbours:
@@ -45,7 +47,7 @@ class Neighbours:
 
     def export(self, nbytes: int) -> np.ndarray:
         """The handles that the others open; shape (1 + EVENTS, HANDLE), uint8."""
-        self.mine = self.cuda.malloc(nbytes)
+        self.mine = self.cuda.malloc(-(-nbytes // PIECE) * PIECE)
         own = self.events[self.rank] = [self.cuda.shared_event() for _ in range(EVENTS)]
         handles = [self.cuda.export(self.mine), *(self.cuda.export_event(event) for event in own)]
         return np.frombuffer(b"".join(handles), np.uint8).reshape(1 + EVENTS, HANDLE)
@@ -81,6 +83,8 @@ class Neighbours:
         for q, part in enumerate(self.parts):
             if q != self.rank:
                 self.cuda.shut(part)
+                for event in self.events[q]:
+                    self.cuda.shut_event(event)
         self.comm.Barrier()  # memory must not go while another rank maps it
         if self.mine:
             self.cuda.free(self.mine)

@@ -13,14 +13,14 @@ from compress.codec import Codec
 
 from ..algorithms import TABLE, halves
 from ..schedules import Schedule, mirror, owned, share
-from . import device_reductions, reductions
+from . import device_codes, device_reductions, reductions
 from .coded import Coded, speakers
 from .elements import Kernel
 from .inside import Node
 from .layout import OF_HOST, Areas
 from .lowering import Vector
 from .table import PLAIN, RECVBUF, SENDBUF, Region, Table
-from .wire import Wire
+from .wire import Wire, of_host
 
 __all__ = ["Order", "lower"]
 
@@ -82,7 +82,9 @@ class Place(NamedTuple):
     Attributes
     ----------
     kernels : module
-        With reduction, divide, fused and cast.
+        With reduction, divide, fused, cast, difference and zeros.
+    codes : function (codec, dtype, size)
+        The `Codes` of a codec.
     areas : Areas
         Of the memory that ranks share.
     segment : int
@@ -90,13 +92,14 @@ class Place(NamedTuple):
     """
 
     kernels: Any
+    codes: Any
     areas: Areas
     segment: int = 0
 
 
-HOST = Place(reductions, OF_HOST)
+HOST = Place(reductions, of_host, OF_HOST)
 #: A launch takes as long as 10 MB of device memory, so pieces and areas are large.
-DEVICE = Place(device_reductions, Areas(0, 1 << 25), 1 << 22)
+DEVICE = Place(device_reductions, device_codes.of_device, Areas(0, 1 << 25), 1 << 22)
 
 
 def lower(order: Order, rank: int, size: int, segment: int = 0) -> Table:
@@ -156,11 +159,13 @@ def _start(
         table.apply(kernels.cast(wide, order.dtype), room, source, Region(PLAIN, 0), order.count)
         source = final = room
     if order.codec is not None:
-        wire = Wire(order.codec, wide, order.count, half.blocks, size, table.segment)
+        wire = Wire(order.codec, wide, order.count, half.blocks, size, order.place.codes, table.segment)
         names = [rank] * (len(half.steps) + 1)
         if (order.codec.random or order.lost) and TABLE[order.algorithm].owner == "all":
             names = speakers([_halves(order, r, size)[0] for r in range(size)], rank)
-        return Coded(table, rank, order.count, wide.itemsize, source, final, kernel, wire, names, order.lost)
+        return Coded(
+            table, rank, order.count, wide.itemsize, source, final, kernel, wire, names, order.lost, kernels
+        )
     return Vector(table, rank, order.count, wide.itemsize, half.blocks, source, final, kernel, elements)
 
 

@@ -48,7 +48,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: Kinds of rows. The columns are kind, step, and then
-#:   SEND, RECV  peer, buffer, offset, bytes, request; 1 if it begins with its true length
+#:   SEND, RECV  peer, buffer, offset, bytes, request; how many begin it, with the length of the rest, if that varies
 #:   WAIT        first request, one past the last
 #:   POLL        request: look at it, so that MPI moves on with all messages
 #:   COPY        to buffer, offset, from buffer, offset, bytes
@@ -212,12 +212,12 @@ class Table:
             self.kernels.append(kernel)
         return self.kernels.index(kernel)
 
-    def post(self, kind: int, peer: int, region: Region, nbytes: int, piece: int, varies: bool = False) -> list[Posted]:
+    def post(self, kind: int, peer: int, region: Region, nbytes: int, piece: int, varies: int = 0) -> list[Posted]:
         """Send or receive, in pieces of at most `piece` bytes."""
         pieces = []
         for start in range(0, nbytes, piece):
             part = Posted(region.after(start), min(piece, nbytes - start), self._posted)
-            self.rows.append((kind, self.step, peer, *part.region, part.nbytes, part.request, int(varies)))
+            self.rows.append((kind, self.step, peer, *part.region, part.nbytes, part.request, varies))
             self._posted += 1
             pieces.append(part)
         return pieces

@@ -1,5 +1,6 @@
 """What travels when a codec is used: how the blocks of a vector lie in messages, and what encodes and decodes them."""
 
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -15,10 +16,27 @@ from ..schedules import cut
 from . import lowering, reductions
 from .table import HEAD
 
-__all__ = ["STREAM", "Strip", "Wire", "kernels_of", "try_out"]
+__all__ = ["STREAM", "Codes", "Strip", "Wire", "kernels_of", "of_host", "try_out"]
 
 #: The random numbers of a rank begin at a multiple of this, see `compress.Context`.
 STREAM = 1 << 40
+
+
+class Codes(NamedTuple):
+    """What makes codes and reads them.
+
+    Attributes
+    ----------
+    kernels : Kernels
+    head : int
+        Bytes in front of a code, the first of which tell its length, if that depends on the data.
+    alignment : int
+        It begins, with these, at a multiple of so many bytes.
+    """
+
+    kernels: Kernels
+    head: int = 0
+    alignment: int = 1
 
 
 class Strip(NamedTuple):
@@ -46,16 +64,29 @@ class Wire:
         Elements of the vector, and the blocks it is cut into.
     size : int
         Number of ranks.
+    codes : function (codec, dtype, size)
+        Makes the `Codes`.
     segment : int
-        0: SEGMENT.
+        Bytes of a strip, if not as many as is best on the host.
+
+    Attributes
+    ----------
+    varies : int
+        The `head` of its codes.
     """
 
     def __init__(
-        self, codec: Codec, dtype: np.dtype, count: int, blocks: int, size: int, segment: int = 0
+        self,
+        codec: Codec,
+        dtype: np.dtype,
+        count: int,
+        blocks: int,
+        size: int,
+        codes: "Callable[[Codec, np.dtype, int], Codes] | None" = None,
+        segment: int = 0,
     ) -> None:
-        kernels = kernels_of(codec, dtype)
-        self.codec, self.dtype, self.varies = codec, dtype, kernels is None
-        self.kernels = kernels or python_kernels(codec, dtype, size)
+        self.codec, self.dtype = codec, dtype
+        self.kernels, self.varies, self.alignment = (codes or of_host)(codec, dtype, size)
         units = -(-count // codec.block)
         self.firsts = [min(cut(units, blocks, b) * codec.block, count) for b in range(blocks + 1)]
         self.longest = max(1, (segment or lowering.SEGMENT) // codec.nbytes(codec.block)) * codec.block
@@ -63,8 +94,12 @@ class Wire:
         self.starts = [0, *accumulate(rooms)]
 
     def room(self, count: int) -> int:
-        """Bytes for the code of so many elements."""
-        return self.codec.nbytes(count) + HEAD * self.varies if count else 0
+        """Bytes for the code of so many elements, up to where the next may begin."""
+        return -(-self.nbytes(count) // self.alignment) * self.alignment
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of the code of so many elements, at most."""
+        return self.codec.nbytes(count) + self.varies if count else 0
 
     def length(self, blocks: range) -> int:
         """Bytes for a message."""
@@ -81,13 +116,19 @@ class Wire:
         if self.codec.chunkable and not self.varies:  # the codes of neighbours are that of both
             edges = [edges[0], edges[-1]]
         spans = [span for first, end in pairwise(edges) for span in self.cut(first, end)]
-        rooms = [self.room(count) for _, count in spans]
-        return [Strip(*span, start, room) for span, start, room in zip(spans, accumulate(rooms, initial=0), rooms)]
+        starts = accumulate((self.room(count) for _, count in spans), initial=0)
+        return [Strip(*span, start, self.nbytes(span[1])) for span, start in zip(spans, starts)]
 
 
 def kernels_of(codec: Codec, dtype: np.dtype) -> Kernels | None:
     """What the compiled loop can run, if it can."""
     return codec.kernels(dtype) if codec.exact_size else None
+
+
+def of_host(codec: Codec, dtype: np.dtype, size: int) -> Codes:
+    """In host memory."""
+    kernels = kernels_of(codec, dtype)
+    return Codes(kernels) if kernels else Codes(python_kernels(codec, dtype, size), HEAD)
 
 
 def python_kernels(codec: Codec, dtype: np.dtype, size: int) -> Kernels:

@@ -57,7 +57,8 @@ class Event:
         self.polls = polls
 
     def __del__(self):
-        os.close(self.file)
+        if self.file is not None:
+            os.close(self.file)
 
 
 class Array:
@@ -68,10 +69,21 @@ class Array:
         self.size = int(np.prod(shape))
         self.nbytes = self.size * self.dtype.itemsize
         self.fake, self.address = fake, fake.malloc(self.nbytes)
-        self.stream, self.read_only = stream, read_only
+        self.stream, self.read_only, self.whole = stream, read_only, None
+
+    def __getitem__(self, part):
+        """Some elements of a vector."""
+        first, last, _ = part.indices(self.size)
+        some = object.__new__(type(self))
+        some.__dict__.update(self.__dict__)
+        some.size, some.whole = last - first, self
+        some.shape, some.nbytes = (some.size,), some.size * self.dtype.itemsize
+        some.address += first * self.dtype.itemsize
+        return some
 
     def __del__(self):
-        os.close(self.fake.memories.pop(self.address).file)
+        if self.whole is None:
+            os.close(self.fake.memories.pop(self.address).file)
 
     @property
     def __cuda_array_interface__(self):

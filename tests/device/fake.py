@@ -17,6 +17,8 @@ import cpu
 import numpy as np
 from clocks import AGENTS, NONE, READ_WRITE, Array, Event, Memory, OrderError, Stream
 
+from compress.kernels_device.lookup import coding
+
 ITEMSIZES = {
     "Half": 2, "BFloat16": 2, "unsigned char": 1, "signed char": 1, "unsigned short": 2, "signed short": 2,
     "unsigned int": 4, "signed int": 4, "unsigned long long": 8, "signed long long": 8, "float": 4, "double": 8,
@@ -50,6 +52,12 @@ class Fake:
         self.memories[memory.address] = memory
         memory.lock(READ_WRITE if self.aware or pinned else NONE)
         return memory.address
+
+    @contextmanager
+    def room(self, nbytes):
+        address = self.malloc(nbytes)
+        yield address
+        os.close(self.memories.pop(address).file)
 
     def free(self, address):
         memory = self.memories.pop(address)
@@ -85,10 +93,11 @@ class Fake:
     def open_for(self, stream):
         """What a stream does at once; memory is unlocked when it is touched."""
         stream.tick(self.host)
+        before, self.opened = self.opened, []
         yield
         for memory in self.opened:
-            memory.lock(READ_WRITE if self.aware or memory.pinned else NONE)
-        self.opened.clear()
+            memory.lock(READ_WRITE if self.aware or memory.pinned or memory in before else NONE)
+        self.opened = before
 
     def touch(self, agent, address, nbytes, writes, arriving=False):
         """Check and note that bytes are read or written."""
@@ -121,12 +130,50 @@ class Fake:
             ctypes.memmove(to, from_, nbytes)
 
     def upload(self, to, values):
-        with self.open_for(self.host):
-            self.touch(self.host, to, values.nbytes, True)
+        with self.open_for(self.active):
+            self.touch(self.active, to, values.nbytes, True)
             ctypes.memmove(to, values.ctypes.data, values.nbytes)
+        self.joined(self.active)
+
+    def clear(self, address, nbytes):
+        with self.open_for(self.active):
+            self.touch(self.active, address, nbytes, True)
+            ctypes.memset(address, 0, nbytes)
+
+    def read(self, address, nbytes):
+        with self.open_for(self.active):
+            self.touch(self.active, address, nbytes, False)
+            found = ctypes.string_at(address, nbytes)
+        self.joined(self.active)
+        return found
+
+    def coding(self, codec, dtype):
+        """As `lookup.coding`: of whole messages it is checked who touches them when."""
+        found = coding(codec, dtype)
+
+        def encode(out, a, count, at, scratch, read):
+            with self.open_for(self.active):
+                self.touch(self.active, a, count * dtype.itemsize, False)
+                self.touch(self.active, scratch, found.scratch(count), True)
+                assert out % found.alignment == 0
+                self.touch(self.active, out, codec.nbytes(count), True)
+                return found.encode(out, a, count, at, scratch, read)
+
+        def decode(out, a, message, nbytes, count, scratch):
+            with self.open_for(self.active):
+                assert message % found.alignment == 0
+                self.touch(self.active, message, nbytes, False)
+                self.touch(self.active, a, count * dtype.itemsize * bool(a), False)
+                self.touch(self.active, scratch, found.scratch(count), True)
+                self.touch(self.active, out, count * dtype.itemsize, True)
+                found.decode(out, a, message, nbytes, count, scratch)
+
+        return found._replace(encode=encode, decode=decode)
 
     def module(self, text):
         """As `device_kernels.module`."""
+        if "EightOf" in text:  # of codecs, see `coding`
+            return cpu.module(text)
         return SimpleNamespace(get_function=lambda name: lambda *call: self.kernel(text, name, *call))
 
     def kernel(self, text, name, grid, block, arguments):
@@ -151,7 +198,7 @@ class Fake:
             memory, where = self.find(parts, 8 * size)
             operands = memory.bytes[where].view(np.int64).tolist()
         else:
-            assert name.startswith("reduce_")
+            assert name.startswith("reduce_") or name == "difference"
             out, *operands, count = arguments
         nbytes = count * types["T"]
         return [(out, nbytes, True), *((operand, nbytes, False) for operand in operands)]
@@ -194,7 +241,11 @@ class Fake:
 
     def synchronize(self):
         for stream in self.handles.values():
-            np.maximum(self.host.clock, stream.clock, out=self.host.clock)
+            self.joined(stream)
+
+    def joined(self, stream):
+        """The host has waited for a stream."""
+        np.maximum(self.host.clock, stream.clock, out=self.host.clock)
 
     # --- other processes
 
@@ -218,6 +269,10 @@ class Fake:
 
     def shut(self, address):
         os.close(self.memories.pop(address).file)
+
+    def shut_event(self, event):
+        os.close(event.file)
+        event.file = None
 
     # --- for tests
 

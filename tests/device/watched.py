@@ -27,11 +27,11 @@ class Flight:
         fake.touch(fake.host, *self.place, receives)
         fake.flying.append((*self.place, receives))
 
-    def Test(self):
-        if self.request is not None and self.request.Test():
+    def Test(self, status):
+        if self.request is not None and self.request.Test(status):
             self.fake.flying.remove((*self.place, self.receives))
             if self.receives:
                 self.fake.host.tick(self.fake.host)
-                self.fake.touch(self.fake.host, *self.place, True, arriving=True)
+                self.fake.touch(self.fake.host, self.place[0], status.Get_count(), True, arriving=True)
             self.request = None
         return self.request is None

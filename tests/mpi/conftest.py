@@ -1,12 +1,23 @@
 """What the tests under the launcher share."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from mpi4py import MPI
-from witness import modules_with
+from witness import RANK, modules_with
 
 import allreduce
-from allreduce.execute import mpi_abi
+from allreduce import routes
+from allreduce.engine import engine_of
+from allreduce.execute import aware, cuda, device_kernels, mpi_abi, plan
+from allreduce.execute.device import CARRIERS
+from allreduce.execute.layout import Areas
+
+sys.path.append(str(Path(__file__).parents[1] / "device"))
+#: On a device: pieces of messages, and segments of memory that ranks map.
+PIECE, AREA = 256, 1024
 
 
 @pytest.fixture
@@ -21,6 +32,42 @@ def comm():
     """A Communicator of one test's own."""
     with allreduce.Communicator(MPI.COMM_WORLD) as comm:
         yield comm
+
+
+@pytest.fixture(params=routes.ROUTES)
+def route(request, monkeypatch):
+    """How messages go between devices."""
+    if request.param == "ipc" and not engine_of(MPI.COMM_WORLD).channel.together:
+        pytest.skip("ranks on several nodes")
+    monkeypatch.setenv("ALLREDUCE_ROUTE", request.param)
+    return request.param
+
+
+@pytest.fixture
+def fake(request, monkeypatch):
+    """What is CUDA from now on."""
+    from fake import Fake
+    from watched import Watched
+
+    from compress import on_device
+    from compress.kernels_device import lookup
+
+    straight = "route" in request.fixturenames and request.getfixturevalue("route") == "aware"
+    fake = Fake(RANK, straight, seed=len(request.node.name))
+    for module in modules_with("cuda", cuda.cuda):
+        monkeypatch.setattr(module, "cuda", lambda: fake)
+    monkeypatch.setattr(device_kernels, "module", fake.module)
+    for module in (lookup, on_device):
+        monkeypatch.setattr(module, "coding", fake.coding)
+    for name, carrier in CARRIERS.items():
+
+        def watched(cuda, work, comm, carrier=carrier):
+            return carrier(cuda, work, Watched(comm, fake))
+
+        monkeypatch.setitem(CARRIERS, name, watched)
+    monkeypatch.setenv(aware.VARIABLE, "0")
+    monkeypatch.setattr(plan, "DEVICE", plan.DEVICE._replace(areas=Areas(0, AREA), segment=PIECE))
+    return fake
 
 
 @pytest.fixture(scope="module")
