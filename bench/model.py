@@ -30,8 +30,9 @@ class Price(NamedTuple):
 
     def of(self, nbytes: np.ndarray) -> np.ndarray:
         """Seconds for bytes, shape (steps,); nothing for none."""
-        rate = (self.seconds[-1] - self.seconds[-2]) / (self.nbytes[-1] - self.nbytes[-2])
-        found = np.interp(nbytes, *self) + np.maximum(nbytes - self.nbytes[-1], 0) * rate
+        rates = np.diff(self.seconds) / np.diff(self.nbytes)
+        beyond = np.maximum(nbytes - self.nbytes[-1], 0) * (rates[-1] if rates.size else 0)  # of one element, one price
+        found = np.interp(nbytes, *self) + beyond
         return np.where(nbytes > 0, found, 0)
 
 

@@ -48,6 +48,12 @@ def inside(price, added=0.0):
     return Prices(made=price, given=price, lone=price, added=line(0, added))
 
 
+def test_a_price_of_one_length_is_that_of_all():
+    """As of a vector of one element, which cannot be cut."""
+    assert Price((4.0,), (2e-6,)).of(np.array([0, 4, 8])).tolist() == [0, 2e-6, 2e-6]
+    assert np.allclose(Price((4.0, 8.0), (2e-6, 3e-6)).of(np.array([0, 2, 6, 12])), [0, 2e-6, 2.5e-6, 4e-6])
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_inside_one_node_the_model_is_the_cost_of_the_schedule(name):
     """Of messages that are packed if there are several to one peer."""

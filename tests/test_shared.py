@@ -29,6 +29,7 @@ class Rank:
         from mpi4py import MPI
 
         self.rank, self.size, self.comm, self.timeout, self.spin = rank, size, MPI.COMM_SELF, None, 0
+        self.together = True
         self.counters, self.scratch = np.array([0, 0, 0, 0, mode]), Scratch()
         self.window = SimpleNamespace(parts=parts, shared=np.zeros(1, np.int64))
         self.todo = [Plan(order, self).operation() for order in orders]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -258,9 +259,9 @@ def test_a_real_slurm(tmp_path, monkeypatch):
             assert "time is nearly up: stopped; what was measured is kept" in (path / "log.txt").read_text()
 
     first, second = sorted({job["ArrayJobId"] for job in jobs["array"]}, key=int)
-    for task in (1, 2):
-        assert len(records(Path("results", f"array-{first}_{task}", "nodes-1.jsonl"))) == 2 + 6
-        assert len(records(Path("results", f"array-{second}_{task}", "nodes-2.jsonl"))) == 2 + 6
+    for task, (job, nodes) in product((1, 2), ((first, 1), (second, 2))):
+        kinds = [r["record"] for r in records(Path("results", f"array-{job}_{task}", f"nodes-{nodes}.jsonl"))]
+        assert kinds[0] == "environment" and kinds.count("row") == 6
     ends = [job["EndTime"] for job in jobs["array"] if job["ArrayJobId"] == first]
     assert all(job["StartTime"] >= max(ends) for job in jobs["array"] if job["ArrayJobId"] == second)
     (alone,) = Path("results").glob("alone-*/log.txt")
