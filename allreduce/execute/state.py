@@ -23,8 +23,9 @@ __all__ = [
 
 #: Fruitless polls between looks at the clock, and the longest time away from the caller in nanoseconds.
 CLOCK, SLICE = 256, 100_000_000
-#: Microseconds to sleep between further polls, where what is waited for comes from another node.
-NAP = 20
+#: After so many fruitless polls, some milliseconds, what is waited for from another node is waited for asleep, so many
+#: microseconds at a time, to which Linux adds 50: little of that time, and the core is for whoever computes.
+LONG, NAP = 4096, 20
 
 
 @njit(inline="always")
@@ -49,7 +50,7 @@ def tired(state: int, patient: int, polls: int, spin: int) -> bool:
     if not patient:
         return True
     if polls > spin:
-        call(get(state, REST if polls > spin + CLOCK else YIELD), (NAP,))  # sched_yield looks at no argument
+        call(get(state, REST if polls > spin + LONG else YIELD), (NAP,))  # sched_yield looks at no argument
         if polls % CLOCK == 0:
             now = int(call_double(get(state, WTIME)) * 1e9)
             if polls <= spin + CLOCK:

@@ -6,12 +6,14 @@ from contextlib import contextmanager
 import cpu
 import numpy as np
 import pytest
-import torch
 from mpi4py import MPI
 from witness import RANK, Verdict, exact, reduced
 
 import allreduce
-from allreduce.averaging import Averager
+
+torch = pytest.importorskip("torch")
+
+from allreduce.averaging import Averager  # noqa: E402
 
 pytestmark = [pytest.mark.mpi, cpu.needs_compiler]
 F = np.dtype("f")
