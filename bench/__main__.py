@@ -8,6 +8,10 @@ import compress
 
 from . import arguments
 
+#: What codecs are shown by, and the options of each.
+SHOWN = {"errors": "their errors", "speed": "--speed", "wire": "--wire"}
+OF_CODECS = {"errors": {"ranks", "count", "data", "seed"}, "speed": {"bytes"}, "wire": {"bytes", "algorithm", "json"}}
+
 
 def sweep(wishes: dict[str, Any]) -> int:
     """Time algorithms."""
@@ -86,25 +90,25 @@ def codecs(wishes: dict[str, Any]) -> int:
     """Print what codecs lose, how fast they are, or what they gain over the links of a job."""
     from .codecs import Table
 
-    wishes["codecs"] = wishes["codecs"] or None
-    nbytes, fast, wire, algorithm, json = (wishes.pop(name) for name in ("bytes", "speed", "wire", "algorithm", "json"))
-    if algorithm != "auto" and not wire:
-        raise ValueError(f"--algorithm {algorithm} is for --wire; errors are shown for several")
-    if json and not wire:
-        raise ValueError(f"--json {json} is for --wire")
-    for text in wishes["codecs"] or ():
+    way, texts = wishes.pop("way"), wishes.pop("codecs") or None
+    for name in wishes.keys() - OF_CODECS[way]:
+        fitting = " and ".join(SHOWN[other] for other, options in OF_CODECS.items() if name in options)
+        raise ValueError(f"--{name} is for {fitting}, not for {SHOWN[way]}")
+    if "bytes" in wishes:
+        wishes["nbytes"] = wishes.pop("bytes")
+    for text in texts or ():
         compress.get(text)
-    if wire:
+    if way == "wire":
         load_mpi()
         from .codec_wire import over_links
 
-        return over_links(wishes["codecs"], nbytes, algorithm, json)
-    if fast:
+        return over_links(texts, **wishes)
+    if way == "speed":
         from .codec_speed import speeds
 
-        speeds(wishes["codecs"], nbytes)
+        speeds(texts, **wishes)
     else:
-        Table(**wishes).show()
+        Table(texts, **wishes).show()
     return 0
 
 

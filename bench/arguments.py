@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -142,18 +143,21 @@ def _files(commands: Any) -> None:
 
 
 def _codecs(commands: Any) -> None:
-    codecs = commands.add_parser("codecs", help="what codecs lose in an all-reduce, how fast they are, what they gain")
+    words = "what codecs lose in an all-reduce, how fast they are, what they gain"
+    codecs = commands.add_parser("codecs", help=words, argument_default=argparse.SUPPRESS)
     add, instead = codecs.add_argument, codecs.add_mutually_exclusive_group()
     add("codecs", nargs="*", metavar="CODEC", help="such as int4:block=32 thc:width=6 (default: one of each)")
-    add("--ranks", nargs="+", type=whole, default=[2, 8, 64], metavar="P", help="simulated (default 2 8 64)")
-    add("--count", type=whole, default=1 << 15, metavar="N", help="values of noise per rank (default 32768)")
+    add("--ranks", nargs="+", type=whole, metavar="P", help="simulated (default 2 8 64)")
+    add("--count", type=whole, metavar="N", help="values of noise per rank (default 32768)")
     add("--data", nargs="*", type=Path, metavar="FILE.npy", help="gradients, a row per rank (default: tests/data)")
-    add("--seed", type=natural, default=0, help="of the noise (default 0)")
-    instead.add_argument("--speed", action="store_true", help="time encode, decode and decode + add on one core")
-    instead.add_argument("--wire", action="store_true", help="under mpirun: time all-reduces over the links of the job")
-    add("--algorithm", default="auto", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
+    add("--seed", type=natural, help="of the noise (default 0)")
+    add = partial(instead.add_argument, action="store_const", dest="way", default="errors")
+    add("--speed", const="speed", help="time encode, decode and decode + add on one core")
+    add("--wire", const="wire", help="under mpirun: time all-reduces over the links of the job")
+    add = codecs.add_argument
+    add("--algorithm", metavar="NAME", help="that messages are encoded in, with --wire (default auto)")
     add("--json", metavar="FILE.jsonl", help="write what --wire shows, for bench report; must not exist yet")
-    add("--bytes", type=size, default=size("64M"), help="of float32 values to time (default 64M)")
+    add("--bytes", type=size, help="of float32 values to time (default 64M)")
 
 
 def _slurm(commands: Any) -> None:

@@ -11,9 +11,11 @@ from compress.method import Method
 
 from .codecs import DEFAULT
 
-__all__ = ["Speed", "measure", "speeds"]
+__all__ = ["NBYTES", "Speed", "measure", "speeds"]
 
 ROUNDS = 7
+#: Of values, if nothing else is asked for.
+NBYTES = 64 << 20
 
 
 class Speed:
@@ -56,7 +58,7 @@ def measure(codec: Codec, x: np.ndarray, rounds: int = ROUNDS) -> Speed:
     return Speed({name: float(np.median(times[1:])) for name, times in samples.items()}, x.nbytes - message.size)
 
 
-def speeds(names: list[str] | None, nbytes: int) -> None:
+def speeds(names: list[str] | None, nbytes: int = NBYTES) -> None:
     """Print a table."""
     x = np.random.default_rng(0).standard_normal(nbytes // 4, dtype=np.float32)
     print(f"# {x.nbytes} bytes of float32, one core, medians of {ROUNDS}; in times of np.copyto in the same run")

@@ -20,6 +20,7 @@ from compress.method import Method
 from compress.simulate import traffic
 
 from .cells import alike
+from .codec_speed import NBYTES
 from .codecs import DEFAULT
 from .environment import environment
 from .inputs import Case, lossy, real
@@ -40,7 +41,7 @@ NOTES = """\
 HEAD = f"{'codec':34}{'by':20}{'ms':>8}{'/32 bit':>9}{'/16 bit':>9}{'bytes':>7}{'reached':>9}"
 
 
-def over_links(texts: list[str] | None, nbytes: int, algorithm: str = "auto", json: str | None = None) -> int:
+def over_links(texts: list[str] | None, nbytes: int = NBYTES, algorithm: str = "auto", json: str | None = None) -> int:
     """Print a table, of what an algorithm does with codecs, and write a file; 1 if a result was wrong. Collective."""
     size, rank, faults = MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank, 0
     if algorithm != "auto":

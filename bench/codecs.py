@@ -3,6 +3,7 @@
 Ranks are simulated in one process, by the real schedules (`compress.simulate`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,8 @@ class Table:
     """The arguments of the command line."""
 
     codecs: list[str] | None
-    ranks: list[int]
-    count: int
+    ranks: Sequence[int] = (2, 8, 64)
+    count: int = 1 << 15
     data: list[Path] | None = None
     seed: int = 0
 
