@@ -12,7 +12,9 @@ import compress
 from allreduce.choice import Coder, Link
 from compress.kernels_device.lookup import FAMILIES
 
-pytestmark = [pytest.mark.mpi, cpu.needs_compiler]
+pytestmark = [
+    pytest.mark.mpi, cpu.needs_compiler, pytest.mark.skipif(SIZE > 3, reason="slow on the CPU: up to 3 ranks"),
+]  # fmt: skip
 
 F, D = np.dtype("f"), np.dtype("d")
 CODECS = [name for name, entry in compress.TABLE.items() if entry.module in FAMILIES]

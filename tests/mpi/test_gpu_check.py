@@ -10,7 +10,9 @@ from witness import RANK, SIZE
 
 import compress
 
-pytestmark = [pytest.mark.mpi, cpu.needs_compiler]
+pytestmark = [
+    pytest.mark.mpi, cpu.needs_compiler, pytest.mark.skipif(SIZE > 3, reason="slow on the CPU: up to 3 ranks"),
+]  # fmt: skip
 SPEC = importlib.util.spec_from_file_location("gpu_check", Path(__file__).parents[2] / "scripts" / "gpu_check.py")
 gpu_check = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(gpu_check)
