@@ -16,7 +16,7 @@ from mpi4py import MPI
 from allreduce.choice import Nodes
 from allreduce.engine import engine_of
 from allreduce.execute.bound import Plan
-from allreduce.execute.lowering import Vector
+from allreduce.execute.lowering import BETWEEN, Vector
 from allreduce.execute.operation import Operation
 from allreduce.execute.plan import Order
 from allreduce.execute.reductions import reduction
@@ -109,7 +109,7 @@ class Probe:
         leaving = [tuple(Send(to, part) for source, to in shift.items() if source == rank) for part in each]
         coming = [tuple(Recv(source, part, adding) for source, to in shift.items() if to == rank) for part in each]
         steps = tuple(sends + recvs for sends, recvs in zip(leaving, coming, strict=True))
-        table, places = Table(), (Region(SENDBUF, 0), Region(RECVBUF, 0))
+        table, places = Table(0 if self.channel.together else BETWEEN), (Region(SENDBUF, 0), Region(RECVBUF, 0))
         kernel = reduction(array.dtype, self.pool.op)
         Vector(table, rank, array.size, array.itemsize, parts, *places, *kernel).run(Schedule(parts, steps))
         return Plan(Order("allreduce", "ring", array.size, array.dtype), self.channel, table).operation()
