@@ -125,6 +125,21 @@ def test_a_strip_is_encoded_while_others_travel_and_added_as_it_comes(monkeypatc
     assert kinds == "rr" + "cspcs" + "wcwc" + "w" + "rr" + "ccspccs" + "wcwc" + "w"
 
 
+@pytest.mark.parametrize("name", ["one_shot", "direct"])
+def test_zeros_of_a_sparse_codec_are_made_before_its_messages_are_waited_for(name):
+    table = check(name, 3, 64, "topk:ratio=0.3")[2].table
+    kernels = [table.kernels[row[2]] if row[0] == CALL else None for row in table.rows]
+    waits = [i for i, row in enumerate(table.rows) if row[0] == WAIT]
+    assert kernels.index(zeros(F)) < (waits[0] if name == "one_shot" else waits[-1])
+
+
+def test_pieces_between_nodes_are_as_short_as_asked_for():
+    for codec, piece in ((None, 4096), (compress.get("int8"), 4096)):
+        rows = lower(order_of("ring", 4, 100_000, dtype=F, codec=codec), 0, 4, 4096).rows
+        longest = max(row[5] for row in rows if row[0] == SEND)
+        assert piece / 2 < longest <= piece
+
+
 def test_a_vector_is_encoded_once_for_all_peers():
     for name, encodings in (("one_shot", 1), ("recursive_multiplying", 1), ("direct", 4)):
         player = check(name, 4, 64, "int4:block=8")[0]
