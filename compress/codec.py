@@ -1,6 +1,7 @@
 """The interface of codecs: how a block of values becomes a shorter message, and back."""
 
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ __all__ = ["Codec", "Context", "Kernels"]
 
 #: The first element, in the first step.
 START = Context()
+#: An all-reduce cuts what is not chunkable into parts of so many elements at most: one travels while the next is
+#: encoded, and they are enough to choose the largest among.
+PART = 1 << 20
 
 
 class Codec:
@@ -27,7 +31,8 @@ class Codec:
     block : int
         Buffers are cut at multiples of so many elements.
     chunkable : bool
-        Cut there, the messages of the parts, one after the other, are the message of the whole.
+        Cut there, the messages of the parts, one after the other, are the message of the whole; else an all-reduce
+        sends those of `parts`.
     lossless : bool
         Decodes to the same bits.
     homomorphic : bool
@@ -75,6 +80,23 @@ class Codec:
     def nbytes(self, n: int) -> int:
         """Bytes of the message of n elements."""
         raise NotImplementedError
+
+    def parts(self, n: int, most: int) -> list[tuple[int, int]]:
+        """What is encoded at a time of n elements, the first and how many: even parts, of whole blocks.
+
+        Parameters
+        ----------
+        n : int
+        most : int
+            Elements of a part, if the codec is chunkable.
+
+        >>> Codec().parts(10, 4)
+        [(0, 3), (3, 3), (6, 4)]
+        """
+        units, most = -(-n // self.block), max((most if self.chunkable else PART) // self.block, 1)
+        number = -(-units // most)
+        edges = [min(units * i // number * self.block, n) for i in range(number + 1)] if n else []
+        return [(first, end - first) for first, end in pairwise(edges)]
 
     def bound(self, x: np.ndarray) -> np.ndarray:
         """What abs(decode(encode(x)) - x) is at most, element by element, float64; for finite x."""

@@ -23,7 +23,8 @@ DIGITS = (11, 10, 10)
 #: Values that are compared at a time, and room that `gather` needs beyond what it is to find.
 STRIP = 4096
 FLOAT32 = CODES.index(np.dtype(np.float32))
-SAMPLE = 1 << 16
+#: A sample has so many values at most, one of so many where that suffices, and so many of the k largest if it can.
+SAMPLE, ONE_OF, ENOUGH = 1 << 16, 64, 128
 
 
 @njit(error_model="numpy")
@@ -111,7 +112,7 @@ def _largest(code: int, x: Any, k: int) -> Any:
 @njit(error_model="numpy")
 def _nearly(code: int, x: Any, k: int) -> Any:
     """A magnitude that more than k values reach, but rarely many more, from a sample."""
-    apart = (x.size // SAMPLE) | 1
+    apart = (x.size // min(SAMPLE, max(x.size // ONE_OF, ENOUGH * x.size // k))) | 1
     sample = np.empty((x.size - 1) // apart + 1, x.dtype)
     for i in range(sample.size):
         sample[i] = x[i * apart]

@@ -30,7 +30,7 @@ __all__ = ["edges", "run", "simulate", "traffic"]
 
 
 class Coded(NamedTuple):
-    """A message, and what it decodes to."""
+    """A message, with room for its length if that varies, and what it decodes to."""
 
     message: np.ndarray
     values: np.ndarray
@@ -175,8 +175,7 @@ class _Simulation:
                     if (rank, rank, b) not in mail:
                         mail[rank, rank, b] = self.coded(t, rank, b), self.sources[rank][b]
                     mail[rank, m.peer, b] = mail[rank, rank, b]
-                    varies = self.codec is not None and not self.codec.exact_size and self.held[rank][b].size > 0
-                    self.sent[rank] += mail[rank, rank, b][0].message.nbytes + HEAD * varies
+                    self.sent[rank] += mail[rank, rank, b][0].message.nbytes
         return mail
 
     def receive(self, rank: int, messages: list[Recv], mail: Mail) -> None:
@@ -209,11 +208,20 @@ class _Simulation:
         if not self.codec:
             return Coded(values, values)
         step = self.number % MOST_OPERATIONS * OPERATION + t % OPERATION
-        message = self.codec.encode(values, at=Context(step, self.edges[b], drawn_as, len(self.ranks)))
-        coded = Coded(message, self.codec.decode(message, np.empty_like(values)))
+        coded = self.travel(values, Context(step, self.edges[b], drawn_as, len(self.ranks)))
         if self.lost is not None and answers == rank:
             self.lost[rank][self.edges[b] : self.edges[b + 1]] += values - coded.values
         return coded
+
+    def travel(self, values: np.ndarray, at: Context) -> Coded:
+        """Messages of the parts of a block, one after the other, and what they decode to."""
+        assert self.codec is not None
+        decoded, messages = np.empty_like(values), [np.empty(0, np.uint8)]
+        for first, n in self.codec.parts(values.size, values.size):
+            message = self.codec.encode(values[first : first + n], at=at._replace(offset=at.offset + first))
+            self.codec.decode(message, decoded[first : first + n])
+            messages.append(message if self.codec.exact_size else np.append(np.zeros(HEAD, np.uint8), message))
+        return Coded(np.concatenate(messages), decoded)
 
 
 def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "", number: int = 0) -> list[Any]:

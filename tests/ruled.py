@@ -10,7 +10,8 @@ class Watched:
     """A codec that adds up, for every value, what it may be off; of equals that encode the same sum, one counts."""
 
     def __init__(self, codec, n):
-        self.codec, self.block, self.exact_size, self.decode = codec, codec.block, codec.exact_size, codec.decode
+        self.codec, self.block, self.exact_size = codec, codec.block, codec.exact_size
+        self.decode, self.parts = codec.decode, codec.parts
         self.allowed, self.seen = np.zeros(n), set()
 
     def encode(self, x, at):

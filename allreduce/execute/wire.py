@@ -51,9 +51,9 @@ class Strip(NamedTuple):
 class Wire:
     """A message is the codes of its blocks, one after the other.
 
-    Blocks are cut where the codec may be cut. Where it may not, each is encoded as a whole; else in strips of
-    `segment` bytes, so that one travels while the next is encoded. If the length of a code depends on the data, there
-    is room for the longest, and each strip is a message of its own.
+    Blocks are encoded in strips of `segment` bytes, so that one travels while the next is encoded, or as long as the
+    codec is to have them. If the length of a code depends on the data, there is room for the longest, and each strip is
+    a message of its own.
 
     Parameters
     ----------
@@ -107,8 +107,7 @@ class Wire:
 
     def cut(self, first: int, end: int) -> list[tuple[int, int]]:
         """What is encoded at a time of these elements: the first and how many."""
-        most = self.longest if self.codec.chunkable else max(end - first, 1)
-        return [(i, min(most, end - i)) for i in range(first, end, most)]
+        return [(first + i, n) for i, n in self.codec.parts(end - first, self.longest)]
 
     def strips(self, blocks: range) -> list[Strip]:
         """The strips of a message."""
