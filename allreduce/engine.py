@@ -25,7 +25,7 @@ from .execute.inside import MOST_BLOCKS
 from .execute.mpi_abi import library, threads_need_lock
 from .execute.once import once
 from .execute.plan import Order
-from .execute.requests import PersistentRequest, Request, break_off, finish
+from .execute.requests import PersistentRequest, Request, break_off, finish, run
 from .execute.wire import kernels_of
 from .measured import Prices
 from .native import native
@@ -71,11 +71,7 @@ class Engine:
         plan, arrays, result = self.prepare(collective, sendbuf, recvbuf, alone=True, **wishes)
         if key and self.quick and plan.state:
             self.channel.fast[key] = plan.state
-        operation = plan.operation()
-        operation.start(arrays)
-        finish(operation)
-        if wishes.get("lost") and plan.order.codec is None:  # it did not pay, and nothing was lost
-            arrays[0].fill(0)
+        run(plan, arrays)
         return result
 
     def native(
@@ -148,6 +144,7 @@ class Engine:
         root: int = 0,
         codec: Any = None,
         lost: bool = False,
+        fed: bool = False,
         prefer: str = "auto",
         alone: bool = False,
         route: str = "auto",
@@ -189,12 +186,13 @@ class Engine:
                 algorithm, codec = coded(self, route, alone, asked)
             else:
                 algorithm, codec = (NODE, None) if here else self.prices.place(*asked)
-        lost = lost and codec is not None
+        lost, fed = lost and codec is not None, fed and codec is not None
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
-        order = Order(collective, key, count, dtype, kernel, wide, root, tuple(sorted(params.items())), codec, lost)
+        pairs = tuple(sorted(params.items()))
+        order = Order(collective, key, count, dtype, kernel, wide, root, pairs, codec, lost, fed)
         if alone and codec is not None:
             channel.agree(collective, f"{count} x {wide or dtype}", kernel, codec, key, *order.params, root)
         if far:

@@ -38,14 +38,9 @@ def explain(engine: Engine, sendbuf: Any, codec: Any) -> str:
     told = [f"{method}: the all-reduces of a first step"]
 
     def asked(
-        x: np.ndarray,
-        op: str = "sum",
-        codec: Codec | None = None,
-        out: np.ndarray | None = None,
-        lost: bool = False,
-        prefer: str = "auto",
+        x: np.ndarray, codec: Codec | None = None, lost: Any = None, prefer: str = "auto", **others: Any
     ) -> np.ndarray:
-        told.append(_explain(engine, x, codec, lost, prefer))
+        told.append(_explain(engine, x, codec, lost is not None, prefer))
         return x
 
     forgetful = copy.copy(method)

@@ -16,6 +16,7 @@ from .buffers import as_op, check_lossy
 from .engine import Engine
 from .execute.channel import Channel
 from .execute.device_arrays import OnDevice
+from .execute.requests import run
 from .execute.table import MOST_OPERATIONS, OPERATION
 
 __all__ = ["as_method", "average_together", "reduce_by"]
@@ -110,17 +111,35 @@ def summing(engine: Engine, algorithm: str) -> Any:
         op: str = "sum",
         codec: Codec | None = None,
         out: np.ndarray | None = None,
-        lost: bool = False,
+        lost: np.ndarray | None = None,
+        residual: np.ndarray | None = None,
         prefer: str = "auto",
     ) -> np.ndarray:
         wishes: dict[str, Any] = {"op": op, "algorithm": algorithm}
         if codec is not None:
             wishes |= {"codec": codec, "prefer": prefer}
-        if lost:
-            return engine.blocking("allreduce", x, np.empty_like(x) if out is None else out, lost=True, **wishes)
+        if lost is not None:
+            return losing(engine, x, np.empty_like(x) if out is None else out, lost, residual, **wishes)
         return engine.blocking("allreduce", x, x, **wishes)
 
     return allreduce
+
+
+def losing(
+    engine: Engine, x: np.ndarray, out: np.ndarray, lost: np.ndarray, residual: np.ndarray | None, **wishes: Any
+) -> np.ndarray:
+    """The all-reduce of a method that is told what it loses; if the codec does not pay, that is nothing."""
+    fed = residual is not None
+    plan, (send, recv), result = engine.prepare("allreduce", x, out, alone=True, lost=True, fed=fed, **wishes)
+    if residual is not None and plan.order.fed:
+        run(plan, (send, recv, residual, lost))
+        return result
+    if residual is not None:
+        np.add(x, residual, out=lost)
+    run(plan, (lost, recv))
+    if plan.order.codec is None:
+        lost.fill(0)
+    return result
 
 
 @contextmanager

@@ -17,7 +17,7 @@ __all__ = ["Codec", "Context", "Kernels"]
 START = Context()
 #: An all-reduce cuts what is not chunkable into parts of so many elements at most: one travels while the next is
 #: encoded, and they are enough to choose the largest among.
-PART = 1 << 20
+PART = 1 << 19
 
 
 class Codec:

@@ -57,7 +57,7 @@ class Differences(Method):
         if own is None or total is None:
             own, total = np.zeros(x.shape, dtype), np.zeros(x.shape, dtype)
         lost = x.astype(dtype, order="C") - own
-        changes = allreduce(lost, codec=self.codec, lost=True)
+        changes = allreduce(lost, codec=self.codec, lost=lost)
         change, follow = x - own - lost, dtype.type(self.alpha)
         self.remember(key, own=own + follow * change, total=total + follow * changes)
         return (total + changes).astype(x.dtype)

@@ -73,7 +73,7 @@ class ErrorFeedback(Method):
         parts = parts_of(values, tensors)
         for key, x in tensors.items():
             wanted(self, x, key, parts[key])
-        total = parts_of(allreduce(values, codec=codec, out=out, lost=True), tensors)
+        total = parts_of(allreduce(values, codec=codec, out=out, lost=values), tensors)
         results = {key: total[key].astype(x.dtype, copy=False) for key, x in tensors.items()}
         for key, part in parts.items():
             if results[key].dtype != part.dtype and at.rank == 0:
@@ -113,25 +113,24 @@ def reduce_with(
     The residual before and that after lie in two arrays, used in turn: `method.spare` has the other one, by key.
     If the sum is rounded to half precision, rank 0 answers for that.
     """
-    values = wanted(method, x, key, method.spare.pop(key, None))
-    total = allreduce(values, codec=codec, out=room(out, x.shape, values.dtype), lost=True, prefer=prefer)
+    before, lost = method.recall(key, "residual", x.shape), room(method.spare.pop(key, None), x.shape, working(x))
+    before = np.zeros_like(lost) if before is None else before.astype(lost.dtype, "C", copy=False)
+    values = x if x.dtype == lost.dtype and x.flags.c_contiguous else lost
+    if values is lost:
+        np.copyto(lost, x)
+    out = room(out, x.shape, lost.dtype)
+    total = allreduce(values, codec=codec, out=out, lost=lost, residual=before, prefer=prefer)
     result = total.astype(x.dtype, copy=False)
     if result.dtype != total.dtype and at.rank == 0:
-        values += total - result
-    before = method.recall(key, "residual", x.shape)
-    method.spare[key] = before if method.remember(key, residual=values) else values
+        lost += total - result
+    method.spare[key] = before if method.remember(key, residual=lost) else lost
     return result
 
 
 def wanted(method: Method, x: np.ndarray, key: str, out: np.ndarray | None = None) -> np.ndarray:
-    """x plus the residual of a tensor, in `out` if that will do."""
+    """x plus the residual of a tensor."""
     residual = method.recall(key, "residual", x.shape)
-    values = room(out, x.shape, working(x))
-    if residual is None:
-        np.copyto(values, x)
-    else:
-        np.add(x, residual, out=values)
-    return values
+    return np.add(x, 0 if residual is None else residual, out=room(out, x.shape, working(x)))
 
 
 def room(array: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

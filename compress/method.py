@@ -24,9 +24,11 @@ class AllReduce(Protocol):
     codec : Codec, optional
     out : ndarray, optional
         Of the shape and dtype of x, and other memory: where the result goes if losses are asked for.
-    lost : bool
-        Leave in x what the encodings of this rank lose, of its own values, of partial and of finished sums. Result and
-        losses of all ranks add up to the inputs.
+    lost : ndarray, optional
+        Like x, or x itself: where to leave what the encodings of this rank lose, of its own values, of partial and of
+        finished sums. Result and losses of all ranks add up to the inputs. Without a residual it has the input, too.
+    residual : ndarray, optional
+        Like x: is added to it to make the input.
     prefer : str
         The algorithm, if the user left the choice and the codec pays; else there is no codec.
     """
@@ -34,10 +36,12 @@ class AllReduce(Protocol):
     def __call__(
         self,
         x: np.ndarray,
+        *,
         op: str = "sum",
         codec: Codec | None = None,
         out: np.ndarray | None = None,
-        lost: bool = False,
+        lost: np.ndarray | None = None,
+        residual: np.ndarray | None = None,
         prefer: str = "auto",
     ) -> np.ndarray: ...
 

@@ -50,11 +50,13 @@ class OkTopK(Sparsified):
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
-        def in_regions(x: np.ndarray, out: np.ndarray, **wishes: Any) -> np.ndarray:
+        def in_regions(
+            x: np.ndarray, out: np.ndarray, lost: np.ndarray, residual: np.ndarray, **wishes: Any
+        ) -> np.ndarray:
             regions = np.zeros((at.size, -(-x.size // at.size)), x.dtype)
-            deal(x.reshape(-1), regions, back=False)
-            total = allreduce(regions, **wishes)
-            deal(x.reshape(-1), regions, back=True)
+            deal(np.add(x, residual, out=lost).reshape(-1), regions, back=False)
+            total = allreduce(regions, lost=regions, **wishes)
+            deal(lost.reshape(-1), regions, back=True)
             deal(out.reshape(-1), total, back=True)
             return out
 

@@ -241,17 +241,18 @@ def run(size: int, work: Callable[[int, Any], Any], algorithm: str = "", number:
             x: np.ndarray,
             op: str = "sum",
             codec: Codec | None = None,
-            out: np.ndarray | None = None,
-            lost: bool = False,
+            lost: np.ndarray | None = None,
+            residual: np.ndarray | None = None,
             prefer: str = "auto",
+            **others: Any,
         ) -> np.ndarray:
-            given[rank], losts[rank] = x, np.zeros_like(x)
+            given[rank], losts[rank] = x if residual is None else x + residual, np.zeros_like(x)
             if barrier.wait() == 0:
                 chosen = algorithm or prefer.replace("auto", "one_shot")
                 totals[:] = simulate(chosen, given, codec, next(numbers), ops[op], losts)
             barrier.wait()
-            if lost:
-                x[...] = losts[rank]
+            if lost is not None:
+                lost[...] = losts[rank]
             return totals[rank].copy()
 
         try:

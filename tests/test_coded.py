@@ -12,7 +12,7 @@ import compress
 from allreduce.algorithms import TABLE, supporting
 from allreduce.execute.plan import lower
 from allreduce.execute.reductions import difference, zeros
-from allreduce.execute.table import CALL, HEAD, POLL, RECV, SEND, WAIT
+from allreduce.execute.table import CALL, HEAD, POLL, RECV, RESIDUAL, SEND, WAIT
 from allreduce.execute.wire import STREAM, Wire, python_kernels
 from compress import Context
 from compress.simulate import simulate
@@ -106,6 +106,30 @@ def test_losses_are_those_of_the_simulator(name, monkeypatch):
         assert all(a.tobytes() == b.tobytes() for a, b in zip(sums, results)), f"{name} {codec}: {size} ranks"
         assert all(a.tobytes() == b.tobytes() for a, b in zip(losts, wanted)), f"{name} {codec}: {size} ranks"
         assert np.allclose(sums[0] + np.sum(losts, axis=0), values.sum(axis=0), atol=1e-5)
+
+
+def fed(table):
+    """How many values are added to their residuals."""
+    return sum(row[9] for row in table.rows if row[0] == CALL and row[7] == RESIDUAL)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_residuals_are_added_before_anything_is_read(name, monkeypatch):
+    """Part by part, and once; they and the input are left as they are."""
+    monkeypatch.setattr(compress.codec, "PART", 16)
+    shortened(monkeypatch)
+    for size, codec, count in product(range(1, 9), CODECS, (1, 203)):
+        codec, values, residuals = compress.get(codec), data(size, count), data(size, count, seed=1)
+        given = [values.copy(), residuals.copy()]
+        losts, sums = [np.full(count, np.nan, F) for _ in values], [np.ones(count, F) for _ in values]
+        order = order_of(name, size, count, dtype=F, codec=codec, lost=True, fed=True)
+        players = play(order, list(values), sums, list(residuals), losts, player=CodedPlayer)
+        assert all(fed(player.table) == count for player in players)
+        wanted = [np.zeros(count, F) for _ in values]
+        results = simulate(name, values + residuals, codec, lost=wanted)
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(sums, results)), f"{name} {codec}: {size} ranks"
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(losts, wanted)), f"{name} {codec}: {size} ranks"
+        assert all(np.array_equal(a, b) for a, b in zip(given, (values, residuals)))
 
 
 def test_half_precision_is_summed_in_float32_if_asked_for():

@@ -22,13 +22,13 @@ I64 = np.dtype("q")
 class Player:
     """One rank's rows."""
 
-    def __init__(self, order, rank, size, send, recv, mail):
+    def __init__(self, order, rank, size, mail, send, recv, *fed):
         self.rank, self.mail = rank, mail
         self.table = lower(order, rank, size)
         self.rows = self.table.array()
         assert self.rows.shape == (len(self.table.rows), COLUMNS) and self.rows.dtype == np.int64
         room = np.zeros(self.table.scratch + 64, np.uint8)
-        self.memory = [send, recv, room[-room.ctypes.data % 64 :][: self.table.scratch]]
+        self.memory = [send, recv, room[-room.ctypes.data % 64 :][: self.table.scratch], None, *fed]
         self.order = order
         self.pending = {}  # request -> (kind, peer, place, number of the message)
         self.seen = defaultdict(int)  # messages asked for, per peer
@@ -141,11 +141,11 @@ def kernel_sizes(order):
     return sizes
 
 
-def play(order, sends, recvs, reverse=False, player=Player):
-    """Run all ranks' tables; ranks take turns in either order."""
+def play(order, sends, recvs, *fed, reverse=False, player=Player):
+    """Run all ranks' tables; ranks take turns in either order. If `fed`, with all residuals and room for losses."""
     size, mail = len(sends), defaultdict(list)
-    as_bytes = [[x.reshape(-1).view(np.uint8) for x in pair] for pair in zip(sends, recvs)]
-    players = [player(order, rank, size, *pair, mail) for rank, pair in enumerate(as_bytes)]
+    as_bytes = [[x.reshape(-1).view(np.uint8) for x in buffers] for buffers in zip(sends, recvs, *fed)]
+    players = [player(order, rank, size, mail, *buffers) for rank, buffers in enumerate(as_bytes)]
     while any([player.advance() for player in (players[::-1] if reverse else players)]):
         pass
     for player in players:

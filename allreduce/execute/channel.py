@@ -14,7 +14,7 @@ from .device import Device
 from .once import once
 from .operation import Compiled, Scratch
 from .plan import Order
-from .requests import breaking_off, finish
+from .requests import breaking_off, finish, run
 from .table import FAR, NEAR, TRIAL
 from .window import Window, one_node
 
@@ -172,9 +172,7 @@ class Channel:
 
     def run(self, order: Order, array: np.ndarray) -> None:
         """Run a collective in place."""
-        operation = self.plan(order).operation()
-        operation.start((array, array))
-        finish(operation)
+        run(self.plan(order), (array, array))
 
     def check(self) -> None:
         """Raise if no more operations can run."""

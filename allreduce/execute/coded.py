@@ -18,7 +18,7 @@ from .elements import Kernel
 from .inside import Node
 from .lowering import Term
 from .store import Store
-from .table import OPERATION, PLAIN, SEND, Posted, Region, Table
+from .table import LOSSES, OPERATION, PLAIN, RESIDUAL, SEND, SENDBUF, Posted, Region, Table
 from .travelling import Travelling
 from .wire import STREAM, Strip, Wire
 
@@ -61,6 +61,7 @@ class Coded(Travelling):
             self.difference = kernels.difference(wire.dtype)
             longest = max((strip.length for strip in wire.strips(range(self.blocks))), default=0)
             self.again = table.keep(longest * itemsize)
+        self.absent = [(0, count)] if source.buffer == LOSSES else []
         self.boxes: dict[tuple[range, ...], Region] = {}  # what is encoded in this step, and where
         self.sent: list[tuple[range, Region]] = []
 
@@ -100,11 +101,26 @@ class Coded(Travelling):
     def encode(self, message: Region, values: Region, strip: Strip, rank: int, step: int) -> None:
         """With the random numbers of a rank and step, which are independent of those behind the values."""
         self.table.poll()
+        self.fetch(values, strip.length)
         number = rank * STREAM + step % OPERATION
         first = Region(PLAIN, strip.first)
         self.table.apply(self.wire.kernels.encode, message.after(strip.start), values, first, strip.length, number)
         if self.keeps:
             self.lose(values, message.after(strip.start), strip, mine=self.speakers[step] == self.rank)
+
+    def fetch(self, values: Region, count: int) -> None:
+        """Before values are read in the source, make there those that were not made yet: sendbuf plus the residual."""
+        if values.buffer != LOSSES:
+            return
+        absent, self.absent, first = self.absent, [], values.offset // self.itemsize
+        for begin, end in absent:
+            start, stop = max(begin, first), min(end, first + count)
+            if start < stop:
+                assert self.kernel is not None
+                out, x, residual = (Region(buffer, start * self.itemsize) for buffer in (LOSSES, SENDBUF, RESIDUAL))
+                self.table.apply(self.kernel, out, x, residual, stop - start)
+            left = [(begin, min(end, start)), (max(begin, stop), end)] if start < stop else [(begin, end)]
+            self.absent += [(a, b) for a, b in left if a < b]
 
     def lose(self, values: Region, message: Region, strip: Strip, mine: bool) -> None:
         """Leave in the source what a message lacks of its values, which are no longer needed if they are there."""
@@ -135,6 +151,8 @@ class Coded(Travelling):
 
     def settle(self, blocks: Iterable[int]) -> None:
         moved = [b for b in blocks if self.untouched[b]]
+        for run in ranges(moved):
+            self.fetch(self.at(run), self.nbytes(run) // self.itemsize)
         super().settle(moved)
         for run in ranges(moved):
             self.clear(self.source.after(self.offset(run.start)), self.nbytes(run) // self.itemsize)
@@ -188,6 +206,7 @@ class Coded(Travelling):
 
     def add_own(self, home: Region, total: Region | None, value: Region, count: int) -> Region:
         """The sum of what precedes our own value, and it."""
+        self.fetch(value, count)
         if total is None:
             return value
         assert self.kernel is not None

@@ -139,7 +139,7 @@ class DeviceMemory:
         self.carrier = carrier
         self.near: Any = plan.near
         self.kernels, self.tag, self.number = plan.table.kernels, tag, number
-        self.bases = (*bases, 0)
+        self.bases = bases
         if self.near:  # flags have no addresses, parts are the second group
             self.bases += (*[0] * self.near.size, *self.near.parts)
 
@@ -186,7 +186,7 @@ class Launched(Interpreted):
         self.streams: list[Any] = []
         super().__init__(plan, scratch)
 
-    def start(self, arrays: tuple[Any, Any]) -> None:
+    def start(self, arrays: tuple[Any, ...]) -> None:
         self.streams = [stream for array in arrays for stream in array.streams()]
         super().start(arrays)
         cuda = self.device.cuda
@@ -194,7 +194,7 @@ class Launched(Interpreted):
             for stream in self.streams:
                 cuda.wait(self.device.work, cuda.record(stream))
 
-    def memory(self, bases: tuple[int, int, int], tag: int, number: int) -> DeviceMemory:
+    def memory(self, bases: tuple[int, ...], tag: int, number: int) -> DeviceMemory:
         assert isinstance(self.scratch, DeviceScratch)
         return DeviceMemory(self.plan, bases, tag, number, self.scratch.carriers[self.plan.order.route])
 

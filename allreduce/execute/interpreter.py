@@ -28,8 +28,8 @@ class HostMemory:
 
     Parameters
     ----------
-    bases : three int
-        Addresses of the send buffer, the receive buffer and our own.
+    bases : sequence of int
+        Addresses of the buffers, see `table`.
     kernels : sequence of Kernel
     comm : MPI.Comm
     tag : int
@@ -38,7 +38,7 @@ class HostMemory:
     """
 
     def __init__(self, bases: Sequence[int], kernels: Sequence[Kernel], comm: MPI.Comm, tag: int, number: int) -> None:
-        self.bases, self.kernels, self.comm, self.tag = (*bases, 0), kernels, comm, tag
+        self.bases, self.kernels, self.comm, self.tag = bases, kernels, comm, tag
         self.number = number
 
     def at(self, buffer: int, offset: int) -> int:

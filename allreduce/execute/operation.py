@@ -12,7 +12,7 @@ from . import loop, state
 from .interpreter import HostMemory, Interpreter
 from .loop import DONE, ERROR
 from .mpi_abi import handle, library, tag_limit, threads_need_lock
-from .table import LINE, MOST_OPERATIONS, OPERATION, PEERS, RECV, SCRATCH, SEND, WAIT
+from .table import LINE, MOST_OPERATIONS, OPERATION, PEERS, RECV, RESIDUAL, SCRATCH, SEND, WAIT
 
 if TYPE_CHECKING:
     from .bound import Plan
@@ -76,18 +76,18 @@ class Operation:
         """Whether it, or one that shares its memory, is running."""
         return bool(self.scratch.busy[0])
 
-    def start(self, arrays: tuple[np.ndarray, np.ndarray]) -> None:
-        """Begin, reading one array and writing the other."""
+    def start(self, arrays: tuple[np.ndarray, ...]) -> None:
+        """Begin, reading one array and writing the other; of an order that is `fed`, also the residual and losses."""
         self.plan.channel.check()
         self.watch(arrays)
-        self._start(arrays[0].ctypes.data, arrays[1].ctypes.data)
+        self._start(*(array.ctypes.data for array in arrays))
 
     def watch(self, buffers: tuple[Any, ...]) -> None:
         """Keep these alive until the end, and set the deadline."""
         self.buffers = buffers
         self.deadline = time.monotonic() + (self.plan.channel.timeout or 0)
 
-    def _start(self, sendbuf: int, recvbuf: int) -> None:
+    def _start(self, sendbuf: int, recvbuf: int, *fed: int) -> None:
         raise NotImplementedError
 
     def advance(self, patient: bool) -> int:
@@ -158,7 +158,8 @@ class Compiled(Operation):
             self.bases[PEERS + node.size : PEERS + 2 * node.size] = node.window.parts
         scratch.serve(self, table.scratch)
 
-    def _start(self, sendbuf: int, recvbuf: int) -> None:
+    def _start(self, sendbuf: int, recvbuf: int, *fed: int) -> None:
+        self.bases[RESIDUAL : RESIDUAL + len(fed)] = fed
         loop.arm(self.address, sendbuf, recvbuf)
 
     def moved(self) -> None:
@@ -187,16 +188,16 @@ class Interpreted(Operation):
         self.interpreter: Interpreter | None = None
         scratch.serve(self, plan.table.scratch)
 
-    def _start(self, sendbuf: int, recvbuf: int) -> None:
+    def _start(self, sendbuf: int, recvbuf: int, *fed: int) -> None:
         channel = self.plan.channel
         begun = int(channel.counters[0])
         channel.counters[0] += 1
         self.scratch.busy[0] = 1
-        bases = sendbuf, recvbuf, self.scratch.address
+        bases = sendbuf, recvbuf, self.scratch.address, 0, *(fed or (0, 0))
         memory = self.memory(bases, begun % tag_limit(), begun % MOST_OPERATIONS * OPERATION)
         self.interpreter = Interpreter(self.plan.rows, memory)
 
-    def memory(self, bases: tuple[int, int, int], tag: int, number: int) -> Any:
+    def memory(self, bases: tuple[int, ...], tag: int, number: int) -> Any:
         """What the interpreter works on."""
         return HostMemory(bases, self.plan.table.kernels, self.plan.channel.comm, tag, number)
 

@@ -19,7 +19,7 @@ from .elements import Kernel
 from .inside import Node
 from .layout import OF_HOST, Areas
 from .lowering import Vector
-from .table import PLAIN, RECVBUF, SENDBUF, Region, Table
+from .table import LOSSES, PLAIN, RECVBUF, SENDBUF, Region, Table
 from .wire import Wire, of_host
 
 __all__ = ["Order", "lower"]
@@ -47,6 +47,8 @@ class Order:
         What travels is encoded with; of an all-reduce or a reduce, for a sum or an average.
     lost : bool
         Leave what the codec loses on the way in sendbuf.
+    fed : bool
+        Sum sendbuf plus a residual, which are left as they are, and leave what is lost in a buffer of its own.
     inside : tuple of tuple of int
         Groups of ranks: steps inside one go through memory that they share.
     route : str
@@ -63,6 +65,7 @@ class Order:
     params: tuple = ()
     codec: Codec | None = None
     lost: bool = False
+    fed: bool = False
     inside: tuple[tuple[int, ...], ...] = ()
     route: str = ""
 
@@ -111,7 +114,7 @@ def lower(order: Order, rank: int, size: int, segment: int = 0) -> Table:
     reduce_half, copy_half = both[node.me]
     copies = [half for _, half in both]
     blocks, itemsize = reduce_half.blocks, order.dtype.itemsize
-    source, final, kept = Region(SENDBUF, 0), Region(RECVBUF, 0), range(blocks)
+    source, final, kept = Region(LOSSES if order.fed else SENDBUF, 0), Region(RECVBUF, 0), range(blocks)
     if order.collective == "reduce_scatter":
         final, kept = table.keep(order.count * itemsize), share(blocks, size, rank)
     elif order.collective == "reduce" and rank != order.root:

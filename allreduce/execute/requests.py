@@ -4,14 +4,27 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .loop import DONE
 from .operation import Operation
 
-__all__ = ["Patience", "PersistentRequest", "Request", "break_off", "breaking_off", "finish", "in_flight", "waitall"]
+if TYPE_CHECKING:
+    from .bound import Plan
+
+__all__ = [
+    "Patience",
+    "PersistentRequest",
+    "Request",
+    "break_off",
+    "breaking_off",
+    "finish",
+    "in_flight",
+    "run",
+    "waitall",
+]
 
 #: Seconds without a move before the first nap, and seconds of a nap, to which Linux adds 50 us.
 AWAKE, NAP = 50e-6, 20e-6
@@ -109,6 +122,13 @@ class Patience:
             self.rows, self.since = rows, now
         elif now - self.since > AWAKE:
             time.sleep(NAP)
+
+
+def run(plan: "Plan", arrays: tuple[np.ndarray, ...]) -> None:
+    """One run of a plan, from start to end."""
+    operation = plan.operation()
+    operation.start(arrays)
+    finish(operation)
 
 
 def finish(operation: Operation, request: Request | None = None) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "HEAD",
     "HELLO",
     "LINE",
+    "LOSSES",
     "MOST_OPERATIONS",
     "NEAR",
     "NOWHERE",
@@ -33,6 +34,7 @@ __all__ = [
     "PUT",
     "RECV",
     "RECVBUF",
+    "RESIDUAL",
     "SCRATCH",
     "SEND",
     "SENDBUF",
@@ -73,9 +75,10 @@ HEAD = 8
 #: Operations are told apart by a multiple of this, steps by less; beyond MOST_OPERATIONS they begin again.
 OPERATION, MOST_OPERATIONS = 1 << 12, 1 << 28
 
-#: Buffers: the caller's two, and our own. An operand in PLAIN is no address but the number in its offset.
-#: From PEERS on come groups of one buffer per rank: see `window`.
-SENDBUF, RECVBUF, SCRATCH, PLAIN, PEERS = range(5)
+#: Buffers: the caller's two, and our own. An operand in PLAIN is no address but the number in its offset. What is to be
+#: added to the send buffer, and where that is done, and in the end what codecs lose. From PEERS on come groups of one
+#: buffer per rank: see `window`.
+SENDBUF, RECVBUF, SCRATCH, PLAIN, RESIDUAL, LOSSES, PEERS = range(7)
 
 #: How cores are to each other: near, in one cache, or far apart, where it is better to publish past the caches and,
 #: of two ranks, to do it in one shot; the first of these alone is what is tried out.

@@ -20,13 +20,14 @@ CODECS = [
 ]  # fmt: skip
 
 
-def alone(x, op="sum", codec=None, out=None, lost=False, prefer="auto"):
+def alone(x, op="sum", codec=None, out=None, lost=None, residual=None, prefer="auto"):
     """Of a rank that sends to itself."""
     if codec is None:
         return x
+    x = x if residual is None else x + residual
     sent = codec.decode(codec.encode(x), np.empty_like(x))
-    if lost:
-        x -= sent
+    if lost is not None:
+        lost[...] = x - sent
     return sent
 
 

@@ -148,14 +148,14 @@ def test_memory_is_by_parameter():
 def test_a_bucket_goes_at_once(codec, calls, monkeypatch):
     """Not parameter by parameter, each of which would wait for messages."""
     model, state, _ = hooked(codec, bucket_cap_mb=25, algorithm="direct", overlap=False)
-    blocking, seen = type(state.comm.engine).blocking, []
+    prepare, seen = type(state.comm.engine).prepare, []
 
     def counted(engine, *args, **wishes):
         if engine is state.comm.engine:
             seen.append(args[1].size)
-        return blocking(engine, *args, **wishes)
+        return prepare(engine, *args, **wishes)
 
-    monkeypatch.setattr(type(state.comm.engine), "blocking", counted)
+    monkeypatch.setattr(type(state.comm.engine), "prepare", counted)
     with Verdict() as verdict:
         for chosen in batches(3):
             seen.clear()
