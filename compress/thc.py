@@ -12,7 +12,7 @@ from .codec import START
 from .context import Context
 from .method import AllReduce, Method
 from .noise import apart, noise, noise_key
-from .values import nearest
+from .values import nearest, peak
 
 __all__ = ["THC", "holding"]
 
@@ -65,22 +65,41 @@ class THC(Method):
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
         with np.errstate(over="ignore"):
-            values = doors.values(x).reshape(-1).astype(np.float32)
-        edges = np.arange(0, values.size, self.block)
-        peaks = np.maximum.reduceat(np.abs(values), edges) if values.size else values
+            values = doors.values(x).reshape(-1).astype(np.float32, copy=False)
+        peaks = np.empty(-(-values.size // self.block), np.float32)
+        _largest(values, self.block, peaks.view(np.uint32))
         steps = allreduce(np.where(np.isfinite(peaks), peaks, np.float32(np.nan)), op="max") / np.float32(self.levels)
         steps[steps < np.float32(2.0**-126)] = 0
         codes = np.zeros(values.size, holding(self.levels * at.size))
         correlated = int(self.rounding == "correlated")
         _quantise(values, steps, self.block, self.levels, self.seed, correlated, at.stream, at.offset, codes)
-        total = allreduce(codes).astype(np.float32)
+        _scale(allreduce(codes), steps, self.block, values := np.empty_like(values))
         with np.errstate(over="ignore"):
-            return (total * np.repeat(steps, self.block)[: total.size]).reshape(x.shape).astype(x.dtype)
+            return values.reshape(x.shape).astype(x.dtype, copy=False)
 
 
 def holding(most: int) -> np.dtype:
     """The narrowest integers up to this."""
     return next(np.dtype(t) for t in (np.int8, np.int16, np.int32) if most <= np.iinfo(t).max)
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def _largest(x, block, peaks):
+    """The largest magnitude of each block, as bits."""
+    for k in range(peaks.size):
+        part = x[k * block : (k + 1) * block]
+        peaks[k] = peak(part, part.size)
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def _scale(total, steps, block, out):
+    """What sums of codes stand for."""
+    for k in range(steps.size):
+        sums, part = total[k * block : (k + 1) * block], out[k * block : (k + 1) * block]
+        for i in range(part.size):
+            part[i] = np.float32(sums[i]) * steps[k]
 
 
 @keep
@@ -92,6 +111,7 @@ def _quantise(x, steps, block, levels, seed, correlated, stream, offset, codes):
         if steps[k] > 0:
             inverse = np.float32(1) / steps[k]
             key = np.uint64(noise_key(seed, stream, offset + k * block)) | turn
-            for i in range(min(block, x.size - k * block)):
-                q = np.int32(nearest(x[k * block + i] * inverse + noise(key, i)) - nearest(np.float32(0)))
-                codes[k * block + i] = min(max(q, -levels), levels)
+            values, part = x[k * block : (k + 1) * block], codes[k * block : (k + 1) * block]
+            for i in range(values.size):
+                q = np.int32(nearest(values[i] * inverse + noise(key, i)) - nearest(np.float32(0)))
+                part[i] = min(max(q, -levels), levels)
