@@ -1,10 +1,13 @@
-"""What numbers of the caller must be."""
+"""What numbers of the caller must be, and what parameters there are."""
 
+from collections.abc import Callable, Mapping
+from functools import cache
+from inspect import Parameter, signature
 from math import isfinite
 from operator import index
 from typing import Any
 
-__all__ = ["amount", "whole"]
+__all__ = ["amount", "parameters", "whole"]
 
 
 def whole(what: str, value: Any, least: int, below: int | None = None) -> int:
@@ -40,3 +43,9 @@ def amount(what: str, value: Any) -> float:
     if not fits:
         raise ValueError(f"{what} must be a finite number of at least 0, not {value!r}")
     return value
+
+
+@cache
+def parameters(function: Callable) -> Mapping[str, Parameter]:
+    """Of a function or class, by name; to look takes 10 us."""
+    return signature(function).parameters

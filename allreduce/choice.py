@@ -41,6 +41,7 @@ class Coder(NamedTuple):
     """What a codec costs: seconds per value to encode, to decode, and to decode and add; bytes; and what it loses.
 
     Bytes per value, and the share of their squares that is lost, are of normal values, or of what the codec is for.
+    A step takes so many seconds more however few its values: many, with a codec that runs in Python only.
     """
 
     encode: float
@@ -48,6 +49,7 @@ class Coder(NamedTuple):
     add: float
     nbytes: float
     loss: float
+    step: float = 0.0
 
 
 class Choice(NamedTuple):
@@ -147,4 +149,5 @@ def coding(name: str, collective: str, size: int, count: int, coder: Coder) -> f
     encoded = sum(len({b for m in step if isinstance(m, Send) for b in m.blocks}) for step in half.steps)
     added = sum(len(m.blocks) for step in half.steps for m in step if isinstance(m, Recv))
     finish = (coder.encode / size + coder.decode) if back.steps else 0.0
-    return count * ((encoded * coder.encode + added * coder.add) / half.blocks + finish)
+    values = count * ((encoded * coder.encode + added * coder.add) / half.blocks + finish)
+    return values + (len(half.steps) + len(back.steps)) * coder.step

@@ -7,7 +7,7 @@ rank sends or of what it receives, whichever is more. Steps follow each other, s
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache
-from inspect import getdoc, signature
+from inspect import getdoc
 from math import gcd
 from types import CodeType
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from .algorithms import TABLE, parse, schedule
 from .algorithms.doubling import digits
 from .algorithms.hierarchical import neighbours
 from .algorithms.torus import squarest
-from .checks import amount
+from .checks import amount, parameters
 from .schedules import Recv, Schedule, Send, Step
 
 __all__ = ["ALPHA", "BETA", "GAMMA", "Counted", "cost", "counted", "estimate", "segmented"]
@@ -121,7 +121,7 @@ def estimate(
     """
     key, params = parse(name, size, **params)
     function = TABLE[key].function
-    defaults = {k: v.default for k, v in list(signature(function).parameters.items())[2:]}
+    defaults = {k: v.default for k, v in list(parameters(function).items())[2:]}
     facts = _facts(size, **{**defaults, **params})
     facts |= {"n": nbytes, "alpha": alpha, "beta": beta, "gamma": gamma}
     return eval(_cost_line(key), {"__builtins__": {}}, facts)
@@ -133,7 +133,7 @@ def segmented(key: str, size: int, nbytes: float, params: dict[str, Any]) -> dic
     >>> segmented("pipelined_tree", 64, 1 << 24, {}), segmented("pipelined_tree", 64, 64, {})
     ({'segments': 128}, {'segments': 1})
     """
-    if "segments" not in signature(TABLE[key].function).parameters or "segments" in params:
+    if "segments" not in parameters(TABLE[key].function) or "segments" in params:
         return params
     found = min(SEGMENTS, key=lambda s: estimate(key, size, nbytes, segments=s, **params))
     return {**params, "segments": found}

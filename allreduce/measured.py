@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from .costs import GAMMA, estimate
 from .execute.channel import Channel
 from .execute.once import once
 from .execute.plan import Order
+from .execute.wire import kernels_of
 
 __all__ = ["Prices"]
 
@@ -20,8 +23,8 @@ PROBES = (("recursive_doubling", 8), ("ring", 1 << 18))
 ROUNDS = 4
 #: Seconds that the long one should take, and bytes that it has at most.
 A_WHILE, MOST = 0.02, 1 << 22
-#: Values that a codec is tried on.
-SAMPLE = 1 << 17
+#: Values that a codec is tried on, and so few that only their number of steps counts.
+SAMPLE, FEW = 1 << 17, 64
 #: Nothing is free: seconds.
 LEAST = 1e-12
 
@@ -87,7 +90,19 @@ class Prices:
         seconds = self.speeds(codec, values, message, out)
         numbers = np.array([*seconds, message.size, lost * SAMPLE]) / SAMPLE
         self.channel.bcast(numbers)
-        return Coder(*numbers.tolist())
+        return Coder(*numbers.tolist())._replace(step=self.step(codec, dtype))
+
+    def step(self, codec: Codec, dtype: np.dtype) -> float:
+        """Seconds that a step of an all-reduce takes longer with a codec, however few its values; collective."""
+        name, size = PROBES[0][0], self.channel.size
+        if size == 1 or kernels_of(codec, dtype) is not None:
+            return 0.0
+        few = np.zeros(FEW, dtype)
+        plain = Order("allreduce", name, few.size, dtype)
+        seconds = [best(partial(self.channel.run, order, few)) for order in (plain, replace(plain, codec=codec))]
+        found = np.array([max(seconds[1] - seconds[0], 0.0) / estimate(name, size, 0, 1, 0, 0)])
+        self.channel.bcast(found)
+        return float(found[0])
 
     def speeds(self, codec: Codec, values: np.ndarray, message: np.ndarray, out: np.ndarray) -> list[float]:
         """Seconds to encode, to decode, and to decode and add."""

@@ -126,5 +126,5 @@ def split(order: Order, engine: Engine) -> dict[str, Any]:
         "saved": saved,
         "encode": coding(name, "allreduce", size, count, coder._replace(decode=0, add=0)),
         "wire": estimate(name, size, int(coder.nbytes * count), link.alpha, link.beta, 0),
-        "decode": coding(name, "allreduce", size, count, coder._replace(encode=0)),
+        "decode": coding(name, "allreduce", size, count, coder._replace(encode=0, step=0)),
     }

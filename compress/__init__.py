@@ -9,8 +9,9 @@ array([ 0.10009766, -0.7006836 ,  0.30029297,  0.        ], dtype=float32)
 
 import re
 from importlib import import_module
-from inspect import signature
 from typing import TYPE_CHECKING, Any
+
+from allreduce.checks import parameters
 
 from .table import TABLE, config
 
@@ -53,7 +54,7 @@ def get(text: "str | Codec", **params: Any) -> Any:
         raise ValueError(f"unknown codec {match['name']!r}; have {', '.join(TABLE)}")
     module, kind, presets = TABLE[name]
     make = getattr(import_module(f".{module}", __name__), kind)
-    defaults = {key: p.default for key, p in signature(make).parameters.items() if key not in presets}
+    defaults = {key: p.default for key, p in parameters(make).items() if key not in presets}
     if match["inner"]:
         if "codec" not in defaults:
             raise ValueError(f"{name} takes no codec in parentheses")

@@ -1,7 +1,8 @@
 """Every name of a codec or method, and how one is written as text."""
 
-from inspect import signature
 from typing import Any, NamedTuple
+
+from allreduce.checks import parameters
 
 __all__ = ["TABLE", "Entry", "config"]
 
@@ -63,7 +64,7 @@ def config(made: Any) -> str:
     name, presets = max(fitting, key=lambda entry: len(entry[1]))
     values = {
         key: getattr(made, key)
-        for key, p in signature(type(made)).parameters.items()
+        for key, p in parameters(made.__class__).items()
         if key not in presets and getattr(made, key) != p.default
     }
     inner = f"({values.pop('codec')})" if "codec" in values else ""

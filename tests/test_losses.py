@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import compress
-from allreduce.algorithms import TABLE, supporting
+from allreduce.algorithms import TABLE, schedule, supporting
 from allreduce.choice import Choice, Coder, Link, choose_coded, pays, ways
+from allreduce.costs import segmented
 from allreduce.losses import loss_of
 from bench.codecs import EXPECTED, SCHEDULES
 from compress.simulate import simulate
@@ -108,6 +109,16 @@ def test_between_nodes_a_ring_may_lose_a_little_more():
 def test_what_saves_less_than_a_tenth_does_not_pay():
     plain = Choice("ring", 1.0)
     assert [pays(Choice("direct", seconds, 0.1), plain) for seconds in (0.9, 0.92, 1.0, 2.0)] == [True] + 3 * [False]
+
+
+def test_what_steps_take_however_few_the_values_is_counted():
+    codec, quick = compress.get("elias"), Coder(1e-12, 1e-12, 1e-12, 1.0, 0.01)
+    rates = [ways("allreduce", 8, 1000, codec, quick._replace(step=step), (), SLOW) for step in (0.0, 1.0)]
+    before, after = ({way.name: way.seconds for way in each} for each in rates)
+    for name in before:
+        steps = len(schedule(name, 0, 8, **segmented(name, 8, 1000, {})).steps)
+        assert after[name] - before[name] == pytest.approx(steps), name
+    assert after["one_shot"] == min(after.values())
 
 
 def test_a_preferred_algorithm_is_the_only_way():

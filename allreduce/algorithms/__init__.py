@@ -1,11 +1,10 @@
 """The table of algorithms: every fact that the rest of the project needs to know about one stands here."""
 
 from collections.abc import Callable
-from inspect import signature
 from math import prod
 from typing import Any, NamedTuple
 
-from ..checks import whole
+from ..checks import parameters, whole
 from ..schedules import Schedule, mirror, then, unfolded, within
 from .bine import bine
 from .circulant import circulant
@@ -125,7 +124,7 @@ def parse(name: str, size: int, collective: str = "allreduce", **params: Any) ->
     for option in filter(None, options.split(",")):
         param, _, value = option.partition("=")
         params[param.strip()] = value.strip()
-    known = list(signature(TABLE[key].function).parameters)[2:]
+    known = list(parameters(TABLE[key].function))[2:]
     for param, value in params.items():
         if param not in known:
             raise ValueError(f"{key} has no parameter {param!r}; it has {', '.join(known) or 'none'}")

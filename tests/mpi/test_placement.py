@@ -11,6 +11,7 @@ import allreduce
 import compress
 from allreduce.choice import Link
 from allreduce.losses import loss_of
+from allreduce.measured import FEW
 
 pytestmark = pytest.mark.mpi
 
@@ -35,8 +36,9 @@ def join(comm, link):
 
 
 def encoded(comm):
-    """The orders of sums of float32 with a codec."""
-    return [order for order in comm.engine.channel.plans if order.dtype == F and order.codec is not None]
+    """The orders of sums of float32 with a codec, but for those that a codec is tried out by."""
+    plans = comm.engine.channel.plans
+    return [order for order in plans if order.dtype == F and order.codec is not None and order.count != FEW]
 
 
 def told(verdict, data, codec, comm):
@@ -126,6 +128,9 @@ def test_what_is_explained_was_measured(distant):
         verdict.same(np.array(distant.engine.prices.link), "every rank has measured the same")
         verdict.check(f"{loss_of('ring', SIZE, 1e-9) / 1e-9:.2f}  ring" in text, text)
         verdict.check("2.0% of them not zero" in told(verdict, rough(F, 9), "sparse:share=0.02", distant))
+        steps = [distant.engine.prices.coder(compress.get(codec), F).step for codec in ("int8", "lossless")]
+        verdict.check(steps[0] == 0 and (steps[1] > 0) == (SIZE > 1), "only one in Python has a price of its own", steps)
+        verdict.same(np.array(steps), "every rank has measured the same")
         text = told(verdict, rough(F, 3000).reshape(SIZE, 60, 50), "powersgd", distant)
         verdict.check(text.count("without a codec") == 2, text)
         for bad in (lambda: allreduce.explain(np.ones(3, int), codec="int8", comm=distant),
