@@ -129,7 +129,7 @@ def test_what_is_explained_was_measured(distant):
         verdict.check(f"{loss_of('ring', SIZE, 1e-9) / 1e-9:.2f}  ring" in text, text)
         verdict.check("2.0% of them not zero" in told(verdict, rough(F, 9), "sparse:share=0.02", distant))
         steps = [distant.engine.prices.coder(compress.get(codec), F).step for codec in ("int8", "lossless")]
-        verdict.check(steps[0] == 0 and (steps[1] > 0) == (SIZE > 1), "only one in Python has a price of its own", steps)
+        verdict.check(steps[0] == 0 and (steps[1] > 0) == (SIZE > 1), "only one in Python has a price", steps)
         verdict.same(np.array(steps), "every rank has measured the same")
         text = told(verdict, rough(F, 3000).reshape(SIZE, 60, 50), "powersgd", distant)
         verdict.check(text.count("without a codec") == 2, text)
