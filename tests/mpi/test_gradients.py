@@ -18,6 +18,7 @@ from training import BATCH, STEPS, TRAINED, Net, accuracy, batches, bits, gradie
 
 import allreduce.ddp  # noqa: E402
 import allreduce.torch_backend  # noqa: E402
+from allreduce import averaging, progress  # noqa: E402
 
 pytestmark = [
     pytest.mark.mpi,
@@ -180,6 +181,30 @@ def test_groups_are_those_of_before():
         with pytest.raises(ValueError, match="names of tensors that go together"):
             state.load_state_dict(kept | {"together": [[1]]})
     state.close()
+
+
+@pytest.mark.parametrize("codec", [None, "int8"])
+def test_buckets_under_way_at_once(codec, monkeypatch):
+    """As between nodes: messages of one travel while another waits; the means are those of one after the other."""
+    under_way, results = [], []
+
+    def begin(array, op, comm, algorithm, codec):
+        under_way.append(len(optimizer.gradients.progress.under_way) + 1)
+        return [comm.engine.request("allreduce", array, array, op=op, algorithm=algorithm, codec=codec)]
+
+    monkeypatch.setattr(averaging, "begin", begin)
+    with Verdict() as verdict:
+        for most in (progress.MOST, 1):
+            monkeypatch.setattr(progress, "MOST", most)
+            model, optimizer = distributed(codec, algorithm="ring", fusion_bytes=1)
+            train(model, optimizer, 3)
+            optimizer.gradients.close()
+            results.append(bits(model).tobytes())
+            verdict.check(max(under_way) <= most, under_way)
+            verdict.check(most == 1 or SIZE == 1 or max(under_way) > 1, "never two at once", under_way)
+            verdict.check(len(under_way) == 3 * len(list(model.parameters())), under_way)
+            under_way.clear()
+        verdict.check(results[0] == results[1], "parameters")
 
 
 def test_unused_parameters_and_ranks():
