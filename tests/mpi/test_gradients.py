@@ -75,17 +75,16 @@ def test_same_as_without(way, overlap):
 
 @cache
 def reached(codec):
-    """The accuracy after 60 epochs, in percent; the last ones with short steps, or it would depend on the last one."""
-    model, optimizer = distributed(codec, lr=0.2, algorithm="direct" if codec else "auto", overlap=False)
-    train(model, optimizer, 40 * TRAINED // BATCH)
-    optimizer.param_groups[0]["lr"] = 0.02
-    train(model, optimizer, 20 * TRAINED // BATCH, seed=1)
-    optimizer.gradients.close()
+    """The accuracy after 40 epochs, in percent; the last ones with short steps, or it would depend on the last one."""
+    model, state, optimizer = hooked(codec, bucket_cap_mb=25, algorithm="direct" if codec else "auto", overlap=False)
+    for lr, epochs in ((0.3, 30), (0.03, 10)):
+        optimizer.param_groups[0]["lr"] = lr
+        train(model, optimizer, epochs * TRAINED // BATCH, seed=epochs)
+    state.close()
     return accuracy(model)
 
 
-@pytest.mark.skipif(SIZE > 2, reason="ranks that share a core take minutes to train for so long")
-@pytest.mark.parametrize("codec", ["int8", "int4:block=32", "feedback(topk:ratio=0.01):warmup=100", "powersgd:rank=2"])
+@pytest.mark.parametrize("codec", ["int8", "int4", "feedback(topk:ratio=0.01)", "powersgd:rank=2"])
 def test_accuracy(codec):
     """What is lost on the way costs no accuracy: half a point, after as many epochs."""
     with Verdict() as verdict:
