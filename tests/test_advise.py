@@ -3,6 +3,7 @@
 import doctest
 import json
 from argparse import ArgumentTypeError
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +15,12 @@ import compress
 from allreduce.algorithms import schedule
 from allreduce.costs import counted
 from bench.__main__ import main
-from bench.advice import gpus, links, replicas, report, step, units
+from bench.advice import gpus, links, ranking, replicas, report, step, units
 from bench.advice.choices import USABLE, Split, coded, fitting, lightened, variants
 from bench.advice.gpus import GPUS
 from bench.advice.links import ALGORITHM, Cluster, sent
 from bench.advice.memory import memory
 from bench.advice.model import Model
-from bench.advice.ranking import ranked
 from bench.advice.step import AGAIN, TENSOR
 from bench.advise import Advise
 from compress.simulate import traffic
@@ -133,6 +133,7 @@ ZERO3 = {
 }
 #: Whose split is not among the first three, and whose throughput is off by more than a quarter.
 MISSED, OFF = {"LLaMA 65B"}, {"MegaScale on 12288"}
+ranked = cache(ranking.ranked)
 DOCS = Path(__file__).parents[1] / "docs"
 SMALL = Model(params=10**8, layers=6, hidden=1024, heads=8, vocab=20000, seq=512, batch=48)
 NODES = Cluster(2, 8, GPUS["a100-40g"], 3e11, 2e11)
