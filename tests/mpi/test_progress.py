@@ -9,6 +9,7 @@ from witness import RANK, SIZE, Verdict, everyone_has
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'allreduce[training]'")
 
+import allreduce  # noqa: E402
 from allreduce.execute import requests  # noqa: E402
 from allreduce.progress import MOST, Progress  # noqa: E402
 
@@ -109,6 +110,21 @@ def test_a_job_that_fails_says_so_and_stops_no_other(comm, thread, when):
             bucket.gate.opened.set()
             future.wait()
             verdict.check(bucket.right(), bucket.array[:2])
+
+
+@pytest.mark.skipif(SIZE == 1, reason="nobody to wait for")
+def test_a_rank_that_stays_away_is_named_by_all_that_wait(thread):
+    """Of what is under way at once nothing waits for ever; what needs nobody else goes on."""
+    comm, log = allreduce.Communicator(timeout=0.3), []
+    if RANK == 0:
+        buckets = [Bucket(comm, count) for count in (100, 1000)]
+        for bucket in buckets:
+            bucket.gate.opened.set()
+        for future in [thread.later(bucket.job, None) for bucket in buckets]:
+            with pytest.raises(Exception, match=r"no end after 0\.3 s, waiting in step \d+ of \d+ for \d+ bytes"):
+                future.wait()
+        thread.later(lambda: log.append("goes on"), None).wait()
+    everyone_has("" if RANK or log else "does not go on")
 
 
 def test_what_is_asked_now_comes_after_what_is_under_way(comm, thread):
