@@ -104,8 +104,10 @@ class Steps:
                 self.request = next(self.requests)
         except StopIteration:
             self.future.set_result(self.result)
-        except BaseException as error:
+        except Exception as error:
             self.future.set_exception(error)
+        except BaseException as error:  # which no Future takes, and whoever waits for it would wait for ever
+            self.future.set_exception(RuntimeError(f"a job ended with {error!r}"))
         return self.future.done()
 
 

@@ -3,6 +3,7 @@
 import doctest
 import json
 from argparse import ArgumentTypeError
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +15,12 @@ import compress
 from allreduce.algorithms import schedule
 from allreduce.costs import counted
 from bench.__main__ import main
-from bench.advice import links, report, step, units
+from bench.advice import gpus, links, ranking, replicas, report, step, units
 from bench.advice.choices import USABLE, Split, coded, fitting, lightened, variants
 from bench.advice.gpus import GPUS
 from bench.advice.links import ALGORITHM, Cluster, sent
 from bench.advice.memory import memory
 from bench.advice.model import Model
-from bench.advice.ranking import ranked
 from bench.advice.step import AGAIN, TENSOR
 from bench.advise import Advise
 from compress.simulate import traffic
@@ -88,7 +88,8 @@ H100 = {"gpu": "h100-80g", "inter": "3200Gb/s", "intra": "450GB/s"}
 NEMOTRON = {**H100, "seq": 4096, "vocab": 256000}
 LLAMA = {**H100, "heads": 128, "seq": 8192, "vocab": 128256}
 #: Narayanan et al., arXiv 2104.04473, table 2; Korthikanti et al., 2205.05198; Almazrouei et al., 2311.16867; Jiang et
-#: al., 2402.15627 (of Megatron-LM); Parmar et al., 2402.16819; NVIDIA, 2406.11704; Grattafiori et al., 2407.21783.
+#: al., 2402.15627, Megatron-LM's runs and MegaScale's own; Parmar et al., 2402.16819; NVIDIA, 2406.11704; Grattafiori
+#: et al., 2407.21783; Zhang et al., 2205.01068; Touvron et al., 2302.13971, from tokens a second.
 LATER = {
     "174.6B on 384": Published(174.6e9, 96, 12288, 1536, 48, 4, 8, 12, 153, heads=96),
     "529.6B on 560": Published(529.6e9, 105, 20480, 2240, 70, 2, 8, 35, 171, heads=128),
@@ -98,8 +99,6 @@ LATER = {
     "Nemotron 340B on 1536": Published(340e9, 96, 18432, 768, 192, 16, 8, 12, 419, heads=96, **NEMOTRON),
     "Nemotron 340B on 6144": Published(340e9, 96, 18432, 2304, 768, 64, 8, 12, 405, heads=96, **NEMOTRON),
     "Llama 3 405B on 8192": Published(405e9, 126, 16384, 2048, 1024, 64, 8, 16, 430, **LLAMA),
-}
-HELD_OUT = {
     "174.6B on 768": Published(174.6e9, 96, 12288, 1536, 96, 8, 8, 12, 149, heads=96),
     "174.6B on 1536": Published(174.6e9, 96, 12288, 1536, 192, 16, 8, 12, 141, heads=96),
     "529.6B on 1120": Published(529.6e9, 105, 20480, 2240, 140, 4, 8, 35, 167, heads=128),
@@ -117,8 +116,24 @@ HELD_OUT = {
     "Nemotron 15B on 2304": Published(15.6e9, 32, 6144, 1152, 288, 288, 8, 1, 302, heads=48, **NEMOTRON),
     "Nemotron 340B on 3072": Published(340e9, 96, 18432, 1536, 384, 32, 8, 12, 418, heads=96, **NEMOTRON),
     "Llama 3 405B on 16384": Published(405e9, 126, 16384, 2048, 2048, 128, 8, 16, 400, **LLAMA),
+    "OPT-175B": Published(175e9, 96, 12288, 992, 124, 124, 8, 1, 147, heads=96, vocab=50272),
+    "LLaMA 65B": Published(65.2e9, 80, 8192, 2048, 256, 2048, 1, 1, 155, heads=64, vocab=32000, attention="fused"),
 }
-MISSED = "MegaScale on 12288"
+#: Megatron-LM's runs beside MegaScale's own, of the same model and split, which overlap their messages.
+LATER |= {
+    f"MegaScale's own on {gpus}": LATER[f"MegaScale on {gpus}"]._replace(tflops=tflops)
+    for gpus, tflops in ((256, 204), (1024, 184), (12288, 172))
+}
+#: Weights strewn over all GPUs; Narayanan et al., table 2.
+ZERO3 = {
+    "174.6B on 384": Published(174.6e9, 96, 12288, 1536, 48, 384, 1, 1, 144, heads=96),
+    "174.6B on 768": Published(174.6e9, 96, 12288, 1536, 96, 768, 1, 1, 88, heads=96),
+    "174.6B on 1536": Published(174.6e9, 96, 12288, 1536, 192, 1536, 1, 1, 44, heads=96),
+    "529.6B on 2240": Published(529.6e9, 105, 20480, 2240, 280, 2240, 1, 1, 48, heads=128),
+}
+#: Whose split is not among the first three, and whose throughput is off by more than a quarter.
+MISSED, OFF = {"LLaMA 65B"}, {"MegaScale on 12288"}
+ranked = cache(ranking.ranked)
 DOCS = Path(__file__).parents[1] / "docs"
 SMALL = Model(params=10**8, layers=6, hidden=1024, heads=8, vocab=20000, seq=512, batch=48)
 NODES = Cluster(2, 8, GPUS["a100-40g"], 3e11, 2e11)
@@ -147,33 +162,50 @@ def test_what_a_published_run_chose_is_in_the_top_three(name):
         assert row[5:8] in kinds[:3], f"place {kinds.index(row[5:8]) + 1}"
 
 
-@pytest.mark.parametrize("name", [*LATER, *HELD_OUT])
+@pytest.mark.parametrize("name", LATER)
 def test_runs_of_later_software_and_the_guides_give_the_gap(name):
     """Gradients not encoded; FLOP done again count in Megatron-LM's table only."""
-    row = {**LATER, **HELD_OUT}[name]
+    row = LATER[name]
     run = row.run()
     choices = ranked(run.model, run.cluster)
     place = [c.kind for c in choices].index(row[5:8])
-    assert place < 3 or name == MISSED
+    assert (place < 3) == (name not in MISSED)
     tflops = (run.tflops if name[0].isdigit() else run.useful)(choices[place])
-    split = f"{row.data} x {row.tensor} x {row.pipeline}"
-    line = f"| {name} | {split} | {place + 1} | {row.tflops} | {tflops:.0f} | {tflops / row.tflops - 1:+.0%} |"
-    for guide in ("parallelism.md", "parallelism.zh-CN.md"):
-        assert line in (DOCS / guide).read_text(encoding="utf-8")
+    gap = tflops / row.tflops - 1
+    assert (abs(gap) < 0.25) == (name not in OFF)
+    in_the_guides(f"| {name} | {split_of(row)} | {place + 1} | {row.tflops} | {tflops:.0f} | {gap:+.0%} |")
 
 
 @pytest.mark.parametrize("name", [*MEGATRON, *OTHERS])
 def test_throughput_is_predicted_and_the_guides_give_the_gap(name):
-    """With software of its time, gradients not encoded."""
+    """With software of its time, and with that of today as without a wish, gradients not encoded."""
     row = {**MEGATRON, **OTHERS}[name]
     run = row.run()
-    place = [c.kind for c in ranked(run.model, run.cluster)].index(row[5:8])
+    place, tflops, gaps = 0, [], []
+    for software in ("earlier", None):
+        choices = ranked(run.model, run.cluster, software)
+        place = [c.kind for c in choices].index(row[5:8])
+        tflops.append(run.tflops(choices[place]))
+        gaps.append(tflops[-1] / row.tflops - 1)
+    assert abs(gaps[0]) < 0.10 if name in MEGATRON else 0 < gaps[0] < 0.25
+    assert abs(gaps[1]) < 0.25
+    words = f"{row.tflops} | {tflops[0]:.0f} | {gaps[0]:+.0%} | {gaps[1]:+.0%} |"
+    in_the_guides(f"| {name} | {split_of(row)} | {place + 1} | {words}")
+
+
+@pytest.mark.parametrize("name", ZERO3)
+def test_strewn_weights_take_as_long_as_published(name):
+    row = ZERO3[name]
+    run = row.run()
     choice = next(c for c in ranked(run.model, run.cluster, "earlier") if c.kind == row[5:8])
-    tflops = run.tflops(choice)
-    gap = tflops / row.tflops - 1
-    assert abs(gap) < 0.10 if name in MEGATRON else 0.10 < gap < 0.30
-    split = f"{row.data} x {row.tensor} x {row.pipeline}"
-    line = f"| {name} | {split} | {place + 1} | {row.tflops} | {tflops:.0f} | {gap:+.0%} |"
+    assert choice.split.strewn and abs(run.tflops(choice) / row.tflops - 1) < 0.20
+
+
+def split_of(row):
+    return f"{row.data} x {row.tensor} x {row.pipeline}"
+
+
+def in_the_guides(line):
     for guide in ("parallelism.md", "parallelism.zh-CN.md"):
         assert line in (DOCS / guide).read_text(encoding="utf-8")
 
@@ -300,11 +332,48 @@ def test_less_is_computed_again_where_memory_allows():
         assert max(split.chunks for split in found) == (2 if later else 1)
 
 
-def test_gradients_hide_behind_the_last_backward_pass():
-    earlier, later = (step.step(SMALL, NODES, Split(16, 1, 1, recompute=name)) for name in ("full", "none"))
-    assert earlier.data / SMALL.layers <= later.data < earlier.data
-    slow = step.step(SMALL, NODES._replace(inter=1e9), Split(16, 1, 1, recompute="none"))
-    assert slow.data > slow.compute
+def test_gradients_hide_behind_the_last_backward_pass_but_slow_it_down():
+    """Where software fuses attention, which began with attention in one kernel; of chunks, behind more of it."""
+    today = SMALL._replace(fused=True)
+    split = Split(16, 1, 1, recompute="none")
+    for model, wish in ((SMALL, "none"), (today, "full")):
+        whole = step.step(model, NODES, split._replace(recompute=wish)).data
+        assert whole == pytest.approx(links.reduced(NODES, 8, 2, 4 * split.owned(SMALL)))
+    quick = step.step(today, NODES._replace(inter=1e13, intra=1e13), split).data
+    assert whole / SMALL.layers < step.step(today, NODES, split).data < whole
+    least = links.reduced(NODES._replace(inter=1e13, intra=1e13), 8, 2, 4 * split.owned(SMALL))
+    assert quick == pytest.approx(least / SMALL.layers + replicas.SLOWS * least * (1 - 1 / SMALL.layers))
+    slow = NODES._replace(inter=1e9)
+    priced = step.step(today, slow, split)
+    assert priced.data > priced.compute
+    whole, chunked = (step.step(today, slow, Split(8, 1, 2, recompute="none", chunks=c)).data for c in (1, 3))
+    assert chunked < whole
+
+
+def test_replicas_that_share_send_what_the_schedules_send():
+    """An optimiser: sums of gradients scattered, new weights gathered. Weights: gathered twice a microbatch besides."""
+    gather, scatter = (
+        counted(schedule("ring", rank, 8, collective=name) for rank in range(8)).sent
+        for name in ("allgather", "reduce_scatter")
+    )
+    own = SMALL.params
+    shared = step.step(SMALL, NODES, Split(8, 1, 1, sharded=True)).data_bytes
+    assert shared == pytest.approx(float(4 * scatter + 2 * gather) * own)
+    strewn = Split(8, 1, 1, 2, sharded=True, strewn=True)
+    assert strewn.rounds(SMALL) == 3
+    assert step.step(SMALL, NODES, strewn).data_bytes == pytest.approx(3 * float(2 * scatter + 4 * gather) * own)
+    fields = memory(SMALL, strewn)
+    layer = SMALL.weights
+    assert fields[:3] == pytest.approx((2 * own / 8 + 4 * layer, 4 * own / 8 + 2 * layer, 12 * own / 8))
+    slow, fast = (step.step(SMALL, NODES._replace(inter=inter), strewn._replace(data=16)) for inter in (1e9, 1e12))
+    assert slow.data > slow.compute > fast.data
+    later = strewn._replace(data=16, recompute="none")
+    assert step.step(SMALL, NODES, later).data < step.step(SMALL, NODES, strewn._replace(data=16)).data
+
+
+def test_all_wait_for_the_slowest():
+    one, many = (step.step(SMALL._replace(batch=data), NODES, Split(data, 1, 1)).compute for data in (1, 1024))
+    assert many / one == pytest.approx(gpus.slowest(1024)) and 1.05 < many / one < 1.15
 
 
 def test_memory_is_what_the_parameters_take():
@@ -320,7 +389,7 @@ def test_memory_is_what_the_parameters_take():
 def test_small_products_are_less_efficient():
     gpu = GPUS["a100-80g"]
     rates = [2 * 2048 * n * 4096 / gpu.matmul(2048, n, 4096) for n in (256, 1024, 4096, 16384)]
-    assert all(a < b for a, b in pairwise(rates)) and 0.5 * gpu.flops < rates[-1] < 0.75 * gpu.flops
+    assert all(a < b for a, b in pairwise(rates)) and 0.5 * gpu.flops < rates[-1] < gpus.PRODUCT * gpu.flops
     assert gpu.matmul(1, 4096, 4096) == pytest.approx(gpu.move(2 * 4096 * 4098))  # as long as reading the weights
     times = [SMALL.forward(gpu, 1, tensor) * tensor for tensor in (1, 2, 4, 8)]
     assert all(a < b for a, b in pairwise(times))
@@ -390,7 +459,7 @@ def test_quantities_are_read_as_people_write_them():
 
 
 def test_examples():
-    for module in (units, links, report):
+    for module in (units, gpus, links, replicas, report):
         assert doctest.testmod(module).failed == 0
 
 

@@ -13,7 +13,9 @@ from ..communicator import Communicator
 __all__ = ["average_gradients"]
 
 
-def average_gradients(parameters: Iterable[Tensor], comm: Communicator, codec: Any = None) -> None:
+def average_gradients(
+    parameters: Iterable[Tensor], comm: Communicator, codec: Any = None, algorithm: str = "auto"
+) -> None:
     """Replace the gradients by their mean over the replicas, in one all-reduce per dtype.
 
     Nothing is hidden behind the backward pass: this is for when a pipeline has been emptied.
@@ -25,12 +27,13 @@ def average_gradients(parameters: Iterable[Tensor], comm: Communicator, codec: A
     comm : Communicator
         Such as `Mesh.data`.
     codec : str, Codec or Method, optional
-        As in `allreduce`.
+    algorithm : str
+        As in `allreduce`; "auto" takes a codec only where that pays.
     """
     trained = sorted((p for p in parameters if p.requires_grad), key=lambda p: str(p.dtype))
     for dtype, group in groupby(trained, lambda p: str(p.dtype)):
         alike = list(group)
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in alike])
-        allreduce(flat, flat, "avg", comm=comm, codec=codec, key=f"gradients of {dtype}")
+        allreduce(flat, flat, "avg", comm=comm, algorithm=algorithm, codec=codec, key=f"gradients of {dtype}")
         for p, mean in zip(alike, flat.split([p.numel() for p in alike])):
             p.grad = mean.view_as(p)

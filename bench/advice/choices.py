@@ -61,8 +61,13 @@ def splits(model: Model, cluster: Cluster, sharded: bool = True) -> Iterator[Spl
 
 
 def variants(model: Model, split: Split, room: float, later: bool) -> Iterator[Split]:
-    """Those that fit: with each microbatch and number of interleaved stages, recomputing as little as it takes."""
+    """Those that fit: with each microbatch and number of interleaved stages, recomputing as little as it takes.
+
+    Without stages, replicas that share an optimiser can share weights as well.
+    """
     layers, rounds = split.layers(model), model.batch // split.data
+    if split.sharded and split.pipeline == 1 and not split.strewn:
+        yield from variants(model, split._replace(strewn=True), room, later)
     for b in (b for b in MICROBATCHES if rounds % b == 0):
         filled = later and split.pipeline > 1 and rounds // b % split.pipeline == 0
         for chunks in (c for c in range(1, layers * filled + 1) if layers % c == 0) if filled else (1,):

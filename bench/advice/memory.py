@@ -17,6 +17,8 @@ class Split(NamedTuple):
     ----------
     sharded : bool
         Each replica of a weight keeps its share of the optimiser only (ZeRO stage 1).
+    strewn : bool
+        And its share of weights and gradients, gathered layer by layer (ZeRO stage 3, FSDP).
     recompute : str
         What of the forward pass is done again in the backward pass: "none"; "selective", of every layer the scores of
         attention; "full", everything, as software before 2022 did.
@@ -35,6 +37,7 @@ class Split(NamedTuple):
     recompute: str = "full"
     again: int = 0
     chunks: int = 1
+    strewn: bool = False
 
     @property
     def gpus(self) -> int:
@@ -84,7 +87,15 @@ class Memory(NamedTuple):
 
 
 def memory(model: Model, split: Split) -> Memory:
-    """The fuller of the first stage, which has most microbatches in flight, and the last, which has the output."""
+    """Strewn weights are there of two layers at a time, of which one comes in, and gradients of one, in 16 bits."""
+    owned, share = split.owned(model), split.data if split.sharded else 1
+    here, layer = (owned / share, WEIGHT * model.weights / split.tensor) if split.strewn else (owned, 0.0)
+    weights, gradients = WEIGHT * here + 2 * layer, GRADIENT * here + layer
+    return Memory(weights, gradients, OPTIMISER * owned / share, activations(model, split))
+
+
+def activations(model: Model, split: Split) -> float:
+    """Of the fuller of the first stage, which has most microbatches in flight, and the last, which has the output."""
     b, tensor, again = split.microbatch, split.tensor, split.again
     layers, output = split.layers(model), model.logits(b, tensor)
     whole, scores = model.kept(b, tensor, split.later), model.kept_scores(b, tensor)
@@ -94,7 +105,4 @@ def memory(model: Model, split: Split) -> Memory:
         kept = float(layers) * model.activation(b)
     if again:
         work = whole
-    owned = split.owned(model)
-    share = split.data if split.sharded else 1
-    activations = max(split.flying(model) * kept + work, kept + max(work, output))
-    return Memory(WEIGHT * owned, GRADIENT * owned, OPTIMISER * owned / share, activations)
+    return max(split.flying(model) * kept + work, kept + max(work, output))

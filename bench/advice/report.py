@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from .choices import USABLE, Choice
 from .links import Cluster
-from .memory import OPTIMISER
+from .memory import GRADIENT, OPTIMISER, WEIGHT
 from .model import Model
 from .ranking import CLOSE
 
@@ -46,7 +46,8 @@ def table(run: Run, choices: list[Choice], top: int) -> str:
         f"{USABLE * gpu.memory / 1e9:.0f} GB of each to plan with",
         f"# {run.tokens:.3g} tokens, {model.batch * model.seq:.3g} a step; choices that fit: {len(choices)}",
         "# pipe: stages x interleaved chunks; recomputed: of all layers, + whole layers of a GPU; GB of a GPU: weights "
-        "+ gradients + optimiser (s: sharded) + activations; sent: GB by a GPU a step; comm: not hidden, over compute",
+        "+ gradients + optimiser (s: sharded; S: all three) + activations; sent: GB by a GPU a step; comm: not hidden, "
+        "over compute",
         f"{'data':>5}{'tensor':>7}{'pipe':>8}{'micro':>6}  {'recomputed':14}{'codec':9}{'memory':^30}"
         f"{'sent: tensor':>13}{'pipe':>7}{'data':>7}{'seconds':>9}{'TFLOP/s':>9}{'comm':>6}{'bubble':>7}{'days':>10}",
     ]
@@ -59,7 +60,7 @@ def table(run: Run, choices: list[Choice], top: int) -> str:
 def row(run: Run, choice: Choice) -> str:
     split, memory, step, codec, *_ = choice
     parts = f"{memory.weights / 1e9:.1f} + {memory.gradients / 1e9:.1f} + {memory.optimiser / 1e9:.1f}"
-    parts += f"{'s' * split.sharded} + {memory.activations / 1e9:.1f}"
+    parts += f"{'S' if split.strewn else 's' * split.sharded} + {memory.activations / 1e9:.1f}"
     pipe = f"{split.pipeline}" + f" x {split.chunks}" * (split.chunks > 1)
     recomputed = split.recompute + f" + {split.again}" * (split.again > 0)
     return (
@@ -73,12 +74,14 @@ def row(run: Run, choice: Choice) -> str:
 def reason(run: Run, choice: Choice, quickest: float) -> str:
     """One sentence: how quick, why it is listed where it is, what costs most, and what must be known of it."""
     split, memory, step, codec, _, note = choice
-    per_node, spared = run.cluster.gpus, OPTIMISER * split.owned(run.model) - memory.optimiser
+    per_node, state = run.cluster.gpus, memory.weights + memory.gradients + memory.optimiser
+    spared = (WEIGHT + GRADIENT + OPTIMISER) * split.owned(run.model) - state
+    shared = "weights, gradients and optimiser" if split.strewn else "the optimiser"
     said = [
         (True, speed(choice.seconds / quickest - 1)),
         (note, note),
         (step.ratio, dearest(choice)),
-        (split.sharded, f"each replica keeps 1/{split.data} of the optimiser, {spared / 1e9:.0f} GB less"),
+        (split.sharded, f"each replica keeps 1/{split.data} of {shared}, {spared / 1e9:.0f} GB less"),
         (split.tensor > per_node, "tensor parallelism leaves the node, so be wary"),
         (codec != "none", f"{codec} gradients save more than they cost"),
         (split.again, f"memory asks that {split.again} of {split.layers(run.model)} layers of a GPU be computed again"),
@@ -98,7 +101,7 @@ def dearest(choice: Choice) -> str:
     seconds, cause = max(
         (step.tensor, "all-reduces of activations"),
         (step.pipeline, "messages between stages"),
-        (step.data, "all-reduces of gradients"),
+        (step.data, "gathering weights" if choice.split.strewn else "all-reduces of gradients"),
         (step.bubble, "filling and draining the pipeline"),
     )
     return f"{seconds / step.seconds:.0%} of the time goes to {cause}"
@@ -122,6 +125,7 @@ def record(run: Run, choice: Choice, quickest: float) -> dict[str, Any]:
         "data": split.data, "tensor": split.tensor, "pipeline": split.pipeline, "microbatch": split.microbatch,
         "interleaved": split.chunks, "recompute": split.recompute, "recomputed_layers": split.again,
         "codec": codec, "optimiser": "sharded" if split.sharded else "whole",
+        "weights": "sharded" if split.strewn else "whole",
         "memory_bytes": {**memory._asdict(), "total": memory.total},
         "sent_bytes": {"tensor": step.tensor_bytes, "pipeline": step.pipeline_bytes, "data": step.data_bytes},
         "seconds": {"total": step.seconds, **seconds}, "days": run.days(choice),

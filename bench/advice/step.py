@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+from .gpus import slowest
 from .links import Cluster, neighbours, passed, reduced, sent
 from .memory import GRADIENT, OPTIMISER, WEIGHT, Split
 from .model import Model
+from .replicas import averaged, gathered
 
 __all__ = ["AGAIN", "TENSOR", "Step", "step"]
 
@@ -38,18 +40,18 @@ class Step(NamedTuple):
 def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIENT) -> Step:
     """The price of a step; `gradient`: bytes that travel for one.
 
-    One forward, one backward. Messages between stages hide behind computation if the stages are interleaved, for then
-    there is another chunk to go on with; gradients, with later software, behind the last backward pass but for its end.
+    One forward, one backward, at the pace of the slowest GPU. Messages between stages hide behind computation if the
+    stages are interleaved, for then there is another chunk to go on with.
     """
-    data, tensor, pipeline, b, sharded, recompute, again, chunks = split
+    data, tensor, pipeline, b, sharded, recompute, again, chunks, strewn = split
     layers, rounds = split.layers(model), split.rounds(model)
-    near, near_data = neighbours(cluster, split)
-    message = model.activation(b)
+    near, _ = neighbours(cluster, split)
+    message, pace = model.activation(b), slowest(split.gpus)
 
-    forward = model.forward(cluster.gpu, b, tensor, split.later)
-    scores = model.attention(cluster.gpu, b, tensor) if recompute == "selective" else 0.0
+    forward = pace * model.forward(cluster.gpu, b, tensor, split.later)
+    scores = pace * model.attention(cluster.gpu, b, tensor) if recompute == "selective" else 0.0
     whole = layers if recompute == "full" else again  # layers of which the forward pass is done again
-    output = 3 * model.output(cluster.gpu, b, tensor)
+    output = 3 * pace * model.output(cluster.gpu, b, tensor)
     if model.layers % pipeline:  # a shorter stage takes the output
         output = max(0.0, output - 3 * forward)
     compute = layers * 3 * forward + whole * forward + (layers - whole) * scores + output  # backward is twice forward
@@ -60,18 +62,21 @@ def step(model: Model, cluster: Cluster, split: Split, gradient: float = GRADIEN
     waited = hop if chunks == 1 else max(0.0, hop - compute)
 
     owned = split.owned(model)
-    state = WEIGHT + GRADIENT + 2 * OPTIMISER / (data if sharded else 1)
-    coding = 3 * owned * (GRADIENT + gradient) if gradient != GRADIENT else 0.0  # encode, decode and add, decode
-    gradients = reduced(cluster, near_data, data // near_data, owned * gradient)
-    hidden = (layers - 1) * 2 * forward if split.later else 0.0
+    shares = data if sharded else 1
+    state = (WEIGHT + GRADIENT) / (shares if strewn else 1) + 2 * OPTIMISER / shares
+    if strewn:
+        exchange = gathered(model, cluster, split, layers * forward, compute - layers * forward)
+    else:
+        exchange = averaged(model, cluster, split, gradient, layers * 2 * forward)
     return Step(
         compute=rounds * compute,
         tensor=rounds * axis,
         pipeline=rounds * waited,
-        data=max(gradients - hidden, gradients / layers) + cluster.gpu.move(coding),
+        data=exchange.seconds,
         bubble=(pipeline - 1) * (compute + axis + hop) / chunks,
         optimiser=cluster.gpu.move(owned * state),
         tensor_bytes=rounds * reductions * sent(tensor, message),
         pipeline_bytes=rounds * min(2 * chunks, pipeline * chunks - 1) * message / tensor,  # of a stage inside
-        data_bytes=sent(data, owned * gradient),
+        data_bytes=exchange.nbytes,
     )
+

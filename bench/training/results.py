@@ -7,7 +7,7 @@ import numpy as np
 
 from .race import START, Entry
 
-__all__ = ["CHECKED", "HEAD", "NOTES", "astray", "compared", "hidden", "line", "reached", "record"]
+__all__ = ["CHECKED", "HEAD", "NOTES", "astray", "compared", "hidden", "line", "reached", "record", "share"]
 
 #: What others are compared with, and how far rounding may take losses from theirs.
 REFERENCES = {"gloo": 1e-5, "one process": 1e-4}
@@ -15,8 +15,9 @@ REFERENCES = {"gloo": 1e-5, "one process": 1e-4}
 CHECKED = 100
 NOTES = f"""\
 # s to target: of training, without the first {START} steps; ms: a step, median, the slowest rank's
-# comm: part of a step that goes when nothing is communicated; hidden: part of the communication that the backward pass
-# covers, by steps that communicate after it or wait for every bucket; MB: over TCP, of the rank that sends most"""
+# comm: part of a step that goes when nothing is communicated, if any; hidden: part of the communication that the
+# backward pass covers, by steps that communicate after it or wait for every bucket; MB: over TCP, of the rank that
+# sends most"""
 HEAD = (f"{'way':36}{'steps to':>9}{'s to target':>12}{'ms':>9}{'steps/s':>9}{'comm':>7}{'hidden':>8}{'MB':>9}"
         f"{'loss':>8}{'acc. %':>8}")  # fmt: skip
 
@@ -38,6 +39,17 @@ def hidden(times: dict[str, float]) -> float | None:
     if "apart" not in times or times["alone"] > 0.9 * times["apart"]:
         return None
     return (times["apart"] - times["together"]) / (times["apart"] - times["alone"])
+
+
+def share(times: dict[str, float]) -> float | None:
+    """The part of a step that goes when nothing is communicated; None where nothing goes, which is noise.
+
+    >>> share({"together": 5, "alone": 4}), share({"together": 5, "alone": 5.1})
+    (0.19999999999999996, None)
+    """
+    if "alone" not in times or times["alone"] > times["together"]:
+        return None
+    return 1 - times["alone"] / times["together"]
 
 
 def astray(losses: Sequence[float], wanted: Sequence[float]) -> float:
@@ -71,16 +83,15 @@ def record(entry: Entry, target: float, by_loss: bool) -> dict[str, Any]:
     steps = reached(entry, target, by_loss)
     times = {kind: float(np.median(seconds)) for kind, seconds in entry.probes.items() if seconds}
     step = float(np.median(entry.seconds[START:] or entry.seconds))
-    share = 1 - times["alone"] / times["together"] if "alone" in times else None
     _, loss, accuracy = entry.judged[-1]
     return {
         "record": "training", "way": entry.way.name, "codec": entry.way.codec,
         "target": target, "steps_to_target": steps,
         "seconds_to_target": None if steps is None else float(sum(entry.seconds[START:steps])),
         "start": float(sum(entry.seconds[:START])), "step": step, "steps_per_second": 1 / step, "steps": times,
-        "communication": share, "hidden": hidden(times), "sent": entry.most(), "test_loss": loss, "accuracy": accuracy,
-        "same": entry.same, "judged": entry.judged, "losses": entry.losses, "seconds": entry.seconds,
-        "probes": entry.probes,
+        "communication": share(times), "hidden": hidden(times), "sent": entry.most(),
+        "test_loss": loss, "accuracy": accuracy, "same": entry.same, "judged": entry.judged, "losses": entry.losses,
+        "seconds": entry.seconds, "probes": entry.probes,
     }  # fmt: skip
 
 

@@ -36,17 +36,18 @@ class Split(Way):
         Of parameters, makes the optimizer.
     microbatches : int
     codec : str, optional
+    algorithm : str
         Of the gradients that replicas average.
     """
 
     def __init__(
         self, name: str, layers: list[nn.Module], mesh: Mesh, sample: Tensor, descent: Any, microbatches: int,
-        codec: str | None,
+        codec: str | None, algorithm: str,
     ) -> None:  # fmt: skip
         stage = my_layers(layers, mesh, sample)
         cut(stage, mesh.tensor)
         super().__init__(name, stage, descent(stage), slice(mesh.data.rank, None, mesh.data.size))
-        self.mesh, self.codec = mesh, codec
+        self.mesh, self.codec, self.algorithm = mesh, codec, algorithm
         self.pipeline = Pipeline(stage, mesh.pipeline, self.loss, microbatches)
         self.right, self.itself = 0.0, Communicator(MPI.COMM_SELF)
         self.seen: Tensor | None = None
@@ -65,7 +66,7 @@ class Split(Way):
     def backward(self, inputs: Tensor, targets: Tensor) -> float:
         loss = self.pipeline.step(inputs, targets)
         if self.mesh.data.size > 1:
-            average_gradients(self.net.parameters(), self.mesh.data, self.codec)
+            average_gradients(self.net.parameters(), self.mesh.data, self.codec, self.algorithm)
         return loss
 
     def alone(self, inputs: Tensor, targets: Tensor) -> float:

@@ -60,6 +60,7 @@ def split(wish: Train, task: Task) -> Iterator[list[Way]]:
                 " ".join((wish.parallel, codec or "")).strip(),
                 layers(wish.model, wish.width, wish.depth, task.classes), mesh, sample,
                 lambda stage: Descent(list(stage.parameters()), wish.lr, wish.steps), wish.microbatches, codec,
+                wish.algorithm,
             )
             for codec in (None, *wish.codec)
         ]  # fmt: skip

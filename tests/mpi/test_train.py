@@ -10,7 +10,7 @@ from witness import RANK, SIZE, Verdict
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'allreduce[training]'")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'allreduce[training]'")
 
-from bench.train import Train
+from bench.train import Train, mesh_of
 from bench.training.race import Entry
 from bench.training.results import compared
 from bench.training.ways import Way
@@ -63,12 +63,13 @@ def test_replicas_beside_gloo(tmp_path, model):
 
 
 def test_a_hybrid_averages_with_a_codec(tmp_path):
-    wrong, ways = trained(tmp_path, parallel="hybrid", codec=["feedback(int8)"])
+    wrong, ways = trained(tmp_path, parallel="hybrid", codec=["feedback(int8)"], algorithm="direct")
     with Verdict() as verdict:
         verdict.check(wrong == 0, "wrong")
         if RANK == 0:
             plain, coded = (ways[name]["losses"] for name in ("hybrid", "hybrid feedback(int8)"))
             verdict.check(np.allclose(coded, plain, rtol=0.01), plain, coded)
+            verdict.check((coded == plain) == (mesh_of("hybrid", SIZE)[0] == 1), "int8 was not used")
 
 
 def test_what_was_measured_outlives_the_run(tmp_path, monkeypatch):
