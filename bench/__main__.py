@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import allreduce
 import compress
 
 from . import arguments
@@ -15,7 +16,7 @@ OF_CODECS = {"errors": {"ranks", "count", "data", "seed"}, "speed": {"bytes"}, "
 
 def sweep(wishes: dict[str, Any]) -> int:
     """Time algorithms."""
-    load_mpi()
+    load_cuda() if wishes.get("device") == "cuda" else load_mpi()
     from .plan import Sweep
     from .styles import HABITS
     from .sweep import run
@@ -137,8 +138,11 @@ def slurm(wishes: dict[str, Any]) -> int:
     wishes["sweep"] = [*(words(plan) if plan else []), *wishes["sweep"]]
     asked, job = arguments.arguments(["sweep", *wishes["sweep"]]), Job(**wishes)
     del asked["command"]
+    wanted = Sweep(**asked)
+    if wanted.device == "cuda" and not job.gpus_per_node:
+        raise ValueError("a sweep with --device cuda needs --gpus-per-node")
     for nodes in job.nodes:  # what would be refused in the job is refused now
-        Sweep(**asked).foresee(nodes * job.ppn)
+        wanted.foresee(nodes * job.ppn)
     print(job.script(), end="")
     return 0
 
@@ -170,6 +174,21 @@ def main(words: Sequence[str] | None = None) -> int:
 def load_mpi() -> None:
     """Load MPI, or say what to do where there is none."""
     from allreduce import Communicator  # noqa: F401
+
+
+def load_cuda() -> None:
+    """Load MPI with a device for each rank, which it must find chosen."""
+    wrong = ""
+    try:
+        allreduce.bind_device()
+    except RuntimeError as error:
+        wrong = str(error)
+    load_mpi()
+    from mpi4py import MPI
+
+    from .devices import agree
+
+    agree(MPI.COMM_WORLD, wrong)
 
 
 def rank() -> int:

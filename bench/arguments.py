@@ -85,8 +85,8 @@ def _sweep(commands: Any) -> None:
     add("--factor", type=int, help="from one size to the next (default 4)")
     add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
     names = (
-        "all, auto, node (shared memory), gloo (PyTorch's; torch: where it is installed), copy (np.copyto), guidelines "
-        "(MPI's own in two parts), "
+        "all, auto, node (shared memory), gloo (PyTorch's; torch: where it is installed), copy (of the array), "
+        "guidelines (MPI's own in two parts), "
         "natives (each of MPI's own algorithms, where one can choose), or names such as ring torus:grid=2x4 native:ring"
     )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
@@ -98,6 +98,10 @@ def _sweep(commands: Any) -> None:
     words = "measure each with what travels encoded, too: int8, topk:ratio=0.01, ...; wrong is what exceeds the bound"
     add("--codec", nargs="+", metavar="CODEC", help=words)
     add("--data", metavar="FILE.npy", help="reduce these real values instead of small whole numbers")
+    words = "where arrays lie; cuda: on a device each, with MPI's and NCCL's own beside ours (default host)"
+    add("--device", choices=("host", "cuda"), help=words)
+    words = "on devices: rows by each of these ways (default auto, the fastest)"
+    add("--route", nargs="+", choices=("auto", "aware", "staged", "ipc"), help=words)
     add("--buffers", choices=("private", "shared"), help="shared: arrays from empty_shared (default private)")
     add("--place", nargs="+", choices=("out", "in"), help="result in a buffer of its own, or in place (default out)")
     words = "blocking (default), nonblocking, overlapped (with as long a computation), persistent"

@@ -17,6 +17,7 @@ __all__ = ["page", "write"]
 SETTING = tuple(name for name in IDENTITY if name not in ("nbytes", "count", "algorithm", "codec"))
 MEANING = {
     "oversubscribed": "there were more ranks than cores. Results are right, times mean little.",
+    "one-device": "ranks share a device. Results are right, times mean little.",
     "unpinned": "ranks could move between each other's cores. Times vary more than they must.",
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from .console import Console
+from .devices import check
 from .environment import environment
 from .journal import Journal, opened
 from .plan import Group, Sweep
@@ -19,20 +20,29 @@ from .team import Team
 
 __all__ = ["run"]
 
+#: How a repetition is timed.
+CLOCKS = {"host": "the host's", "cuda": "the host's, the device synchronized before it starts and before it stops"}
+
 
 def run(sweep: Sweep) -> int:
     """Measure, print, write; returns 1 if any result was wrong, 130 if interrupted, else 0. Collective."""
     world = MPI.COMM_WORLD
     sizes, groups = sweep.teams(world.size), sweep.groups()
+    if sweep.device == "cuda":
+        check(groups, sweep.codec)
     teams = [Team(sweep, comm) if (comm := first(world, p)) else None for p in sizes]
     facts = environment(world)
     journal = opened(sweep.json, sweep.resume, world)
     jobs = list(product(teams, groups))
     with Console(facts, sweep.style, journal.rows if journal else [], world.rank == 0) as console, Stop() as stop:
+        missing = {name: why for team in teams if team for name, why in team.place.missing.items()}
+        for name, why in missing.items():
+            console.say(f"# no {name}: {why}")
         wanted = left(jobs, journal, world)
         console.begin(int(wanted.sum()))
         if journal:
-            journal.write([{"record": "environment", **facts, "buffers": sweep.buffers, "rewrite": sweep.rewrite}])
+            ways = {"buffers": sweep.memory, "rewrite": sweep.rewrite, "clock": CLOCKS[sweep.device]}
+            journal.write([{"record": "environment", **facts, **ways, "missing": missing}])
         with together(world):
             for index in np.random.default_rng(sweep.seed).permutation(len(jobs)):
                 team, group = jobs[index]
