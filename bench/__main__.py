@@ -1,5 +1,6 @@
 """The command line: `mpirun -n 4 python -m bench sweep --min 4 --max 64M`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +9,10 @@ import allreduce
 import compress
 
 from . import arguments
+from .transports import choose
 
+#: Where launchers say which rank a process is.
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID")
 #: What codecs are shown by, and the options of each.
 SHOWN = {"errors": "their errors", "speed": "--speed", "wire": "--wire"}
 OF_CODECS = {"errors": {"ranks", "count", "data", "seed"}, "speed": {"bytes"}, "wire": {"bytes", "algorithm", "json"}}
@@ -16,6 +20,8 @@ OF_CODECS = {"errors": {"ranks", "count", "data", "seed"}, "speed": {"bytes"}, "
 
 def sweep(wishes: dict[str, Any]) -> int:
     """Time algorithms."""
+    if "transport" in wishes:
+        choose(wishes["transport"])
     load_cuda() if wishes.get("device") == "cuda" else load_mpi()
     from .plan import Sweep
     from .styles import HABITS
@@ -192,9 +198,9 @@ def load_cuda() -> None:
 
 
 def rank() -> int:
-    """Ours, if MPI has been needed so far."""
+    """Ours: MPI's, or what the launcher says if MPI has not been needed so far."""
     mpi = sys.modules.get("mpi4py.MPI")
-    return mpi.COMM_WORLD.rank if mpi else 0
+    return mpi.COMM_WORLD.rank if mpi else int(next((os.environ[name] for name in RANKS if name in os.environ), 0))
 
 
 if __name__ == "__main__":

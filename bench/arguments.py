@@ -12,6 +12,7 @@ from . import slurm
 from .advice.options import add_options
 from .slurm import whole
 from .training.options import add_options as add_training
+from .transports import TRANSPORTS
 
 __all__ = ["arguments", "size"]
 
@@ -102,6 +103,8 @@ def _sweep(commands: Any) -> None:
     add("--device", choices=("host", "cuda"), help=words)
     words = "on devices: rows by each of these ways (default auto, the fastest)"
     add("--route", nargs="+", choices=("auto", "aware", "staged", "ipc"), help=words)
+    words = "what messages between nodes go by, where MPI can be told; rdma: InfiniBand, RoCE, Slingshot; shm: one node"
+    add("--transport", choices=TRANSPORTS, help=words)
     add("--buffers", choices=("private", "shared"), help="shared: arrays from empty_shared (default private)")
     add("--place", nargs="+", choices=("out", "in"), help="result in a buffer of its own, or in place (default out)")
     words = "blocking (default), nonblocking, overlapped (with as long a computation), persistent"

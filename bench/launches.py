@@ -135,7 +135,7 @@ def _apart(launches: list[dict[str, Any]], title: str, missing: Any) -> list[str
 
 def distinct(environments: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Launches that differ in more than when they were, each with how many were like it."""
-    passing = ("record", "time", "load", "masks", "alpha", "beta", "gamma", "arguments")
+    passing = ("record", "time", "load", "masks", "arguments", "link")
     found: dict[str, dict[str, Any]] = {}
     for facts in environments:
         lasting = {name: value for name, value in facts.items() if name not in passing}

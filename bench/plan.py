@@ -57,6 +57,7 @@ class Sweep:
     data: str | None = None
     device: str = "host"
     route: list[str] = field(default_factory=lambda: ["auto"])
+    transport: str | None = None
     buffers: str = "private"
     place: list[str] = field(default_factory=lambda: ["out"])
     call: list[str] = field(default_factory=lambda: ["blocking"])

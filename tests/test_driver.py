@@ -296,7 +296,10 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
 
 
-@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "looks", "styles", "records", "places"])
+EXAMPLES = ["statistics", "clock", "machine", "environment", "looks", "styles", "records", "places"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples(name):
     assert doctest.testmod(import_module(f"bench.{name}")).failed == 0
 

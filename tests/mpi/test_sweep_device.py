@@ -1,4 +1,4 @@
-"""Sweeps over arrays on a device, which is a fake: by every route, beside MPI's own and NCCL, which are fakes or absent."""
+"""Sweeps over arrays on a fake device: by every route, beside MPI's own and NCCL, which are fakes, too, or absent."""
 
 import ctypes
 import re
@@ -120,7 +120,7 @@ class Nccl:
         self.calls.append("id")
         return tuple(range(-64, 64))
 
-    def NcclCommunicator(self, *facts):  # noqa: N802
+    def NcclCommunicator(self, *facts):
         self.calls.append(facts)
         return SimpleNamespace(allReduce=self.all_reduce, destroy=lambda: None)
 
