@@ -58,14 +58,14 @@ def show(wishes: dict[str, Any]) -> int:
 
 def compare(wishes: dict[str, Any]) -> int:
     """Print what changed; 1 if anything became slower, or is wrong."""
-    from .launches import compare
+    from .comparison import compare
 
-    return compare(wishes["old"], wishes["new"], wishes["threshold"])
+    return compare(**wishes)
 
 
 def repeat(wishes: dict[str, Any]) -> int:
     """Print how well two sweeps of the same agree; 1 if not well enough."""
-    from .launches import repeat
+    from .comparison import repeat
 
     return repeat(wishes["old"], wishes["new"])
 

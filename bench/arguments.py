@@ -147,6 +147,8 @@ def _files(commands: Any) -> None:
         parser.add_argument("new", type=Path, metavar="NEW.jsonl")
     words = "by how much the whole interval must be slower (default 5%%)"
     compare.add_argument("--threshold", type=percent, default=0.05, metavar="P%", help=words)
+    words = "compare times over those of this one in the same rounds, such as native: other load tells less"
+    compare.add_argument("--against", metavar="ALGORITHM", help=words)
 
 
 def _codecs(commands: Any) -> None:

@@ -4,6 +4,7 @@ import doctest
 import json
 from dataclasses import replace
 from importlib import import_module
+from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from bench.__main__ import main
 from bench.arguments import arguments
 from bench.clock import line
+from bench.comparison import changes
+from bench.factors import factor, of_two
 from bench.guidelines import violations
 from bench.journal import Journal, collect, load
-from bench.launches import changes
 from bench.machine import caches, pinned
 from bench.records import Row, key
 from bench.relations import ratios
@@ -200,6 +202,43 @@ def test_what_became_slower_is_found_and_nothing_else(tmp_path, capsys):
     assert main(["compare", str(old), str(written(tmp_path / "none", [row(8)]))]) == 2
 
 
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 4), (5, 5), (7, 4)])
+def test_pairs_turned_round_are_counted(n, m):
+    """By looking at all arrangements."""
+    ranks = np.array([c for c in combinations(range(n + m), n)])
+    turned = ranks.sum(1) - n * (n - 1) // 2
+    left_out, confidence = of_two(n, m)
+    assert confidence == pytest.approx(max(1 - 2 * np.mean(turned <= left_out), 0))
+    assert confidence >= 0.95 or left_out == 0
+    assert 2 * np.mean(turned <= left_out + 1) > 0.05
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 5), (9, 7), (40, 60)])
+def test_the_factor_lies_in_its_interval_as_often_as_claimed(n, m):
+    rng = np.random.default_rng(n)
+    found = [factor(1.2 * rng.lognormal(0, 0.2, n), rng.lognormal(0, 0.2, m)) for _ in range(2000)]
+    assert np.median([each.median for each in found]) == pytest.approx(1.2, rel=0.02)
+    assert np.mean([each.low <= 1.2 <= each.high for each in found]) == pytest.approx(found[0].confidence, abs=0.015)
+
+
+def test_what_slows_the_whole_machine_is_told_from_what_slows_one_algorithm(tmp_path, capsys):
+    rng, files = np.random.default_rng(1), []
+    for slow in (1, 1.2):
+        load = rng.lognormal(0, 0.5, (9, 40))  # of each round, the same for all that is measured in it
+        rows = []
+        for name, more in (("ring", slow), ("direct", 1), ("native", 1)):
+            samples = (1e-5 * more * load * rng.lognormal(0, 0.1, load.shape)).tolist()
+            rows.append(row(4096, name, samples=samples, slowest=[[0] * 40] * 9))
+        files.append(str(written(tmp_path / str(slow), rows)))
+    said = []
+    for against in ([], ["--against", "native"]):
+        code = main(["compare", *files, *against])
+        said.append((code, [line.split()[4] for line in capsys.readouterr().out.splitlines() if "slower" in line[-9:]]))
+    assert said == [(0, []), (1, ["ring"])]
+    assert main(["compare", *files, "--against", "swing"]) == 2
+    assert "no cell in common with swing beside it" in capsys.readouterr().err
+
+
 def test_two_sweeps_agree_or_not(tmp_path, capsys):
     def sweep(name, *spans):
         """Of 20 algorithms: the first as they are given, the others known to 1 %."""
@@ -296,7 +335,7 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
 
 
-EXAMPLES = ["statistics", "clock", "machine", "environment", "looks", "styles", "records", "places"]
+EXAMPLES = ["statistics", "clock", "machine", "environment", "looks", "styles", "records", "places", "factors"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
