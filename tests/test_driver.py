@@ -224,7 +224,7 @@ def test_the_factor_lies_in_its_interval_as_often_as_claimed(n, m):
 def test_what_slows_the_whole_machine_is_told_from_what_slows_one_algorithm(tmp_path, capsys):
     rng, files = np.random.default_rng(1), []
     for slow in (1, 1.2):
-        load = rng.lognormal(0, 0.5, (9, 1)) * rng.lognormal(0, 0.5, (9, 40))  # the same for all of a launch, of a round
+        load = rng.lognormal(0, 0.5, (9, 1)) * rng.lognormal(0, 0.5, (9, 40))  # of a launch, of a round
         rows = []
         for name, more in (("ring", slow), ("direct", 1), ("native", 1)):
             samples = (1e-5 * more * load * rng.lognormal(0, 0.1, load.shape)).tolist()
@@ -335,7 +335,9 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
 
 
-EXAMPLES = ["statistics", "clock", "machine", "environment", "looks", "styles", "records", "places", "factors"]
+EXAMPLES = [
+    "statistics", "factors", "clock", "machine", "environment", "records", "places", "looks", "styles", "report",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
