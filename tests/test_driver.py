@@ -2,10 +2,13 @@
 
 import doctest
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 from itertools import combinations
 from math import comb
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +27,7 @@ from bench.rounds import ACROSS, FEWEST, MOST, Limits
 from bench.statistics import half_width, interval, paired, summarize
 from bench.styles import STYLES, fitted
 
+ROOT = Path(__file__).parent.parent
 FACTS = {"record": "environment", "mpi": "An MPI", "ranks": 4, "processor": "A CPU", "cores": 4, "hosts": {"a": 4}}
 
 
@@ -353,3 +357,12 @@ def test_what_the_machine_says(tmp_path):
     assert caches(tmp_path) == {"L1": 48 << 10, "L3": 32 << 20}
     assert pinned([("a", frozenset({0})), ("b", frozenset({0}))])
     assert not pinned([("a", frozenset({0, 1})), ("a", frozenset({1, 2}))])
+
+
+def test_to_ask_mpi_for_its_algorithms_leaves_its_level_of_threads():
+    """Below the one that mpi4py asks for every call of ours takes the long way."""
+    code = (
+        "from mpi4py import MPI; from bench.knobs import algorithms; before = MPI.Query_thread(); algorithms();"
+        "assert MPI.Query_thread() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
