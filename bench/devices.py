@@ -28,8 +28,9 @@ x, y = cupy.arange(1 << 20, dtype="f"), cupy.ones(1 << 20, "f")
 cupy.cuda.Device().synchronize()
 from_, to = ([MPI.memory.fromaddress(a.data.ptr, a.nbytes), MPI.FLOAT] for a in (x, y))
 MPI.SUM.Reduce_local(from_, to)
+assert (y == x + 1).all()
 MPI.COMM_SELF.Allreduce(from_, to)
-assert (x == y).all()
+assert (y == x).all()
 print("arrived")
 """
 
@@ -53,7 +54,7 @@ def missing(engine: Engine, routes: Sequence[str]) -> dict[str, str]:
     """Which rows of a sweep cannot be had on these devices, and why, the same on all ranks; collective."""
     channel, aware = engine.channel, is_aware(engine.channel.comm)
     everyone, found = tuple(range(channel.size)), {}
-    if not (aware and everywhere(channel.comm, kept(REDUCTION))):
+    if not (aware and reduces(channel.comm)):
         found["native"] = "this MPI does not reduce arrays on a device"
     if channel.device.shared:
         found["nccl"] = "ranks have one device together"
@@ -66,11 +67,12 @@ def missing(engine: Engine, routes: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def everywhere(comm: MPI.Intracomm, mine: bool) -> bool:
-    """Whether it is so on all ranks; collective."""
-    all_of_them = np.array([mine])
-    comm.Allreduce(MPI.IN_PLACE, all_of_them, MPI.LAND)
-    return bool(all_of_them[0])
+def reduces(comm: MPI.Intracomm) -> bool:
+    """Whether MPI reduces there on all nodes, of each of which one rank tries; collective."""
+    local = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    mine = local.rank > 0 or kept(REDUCTION)
+    local.Free()
+    return nccl.everywhere(comm, mine)
 
 
 def devices(engine: Engine, driver: str | None) -> list[str]:

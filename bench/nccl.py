@@ -12,7 +12,7 @@ from allreduce.engine import engine_of
 from .memory import Placed
 from .plan import Group
 
-__all__ = ["OPS", "TYPES", "start", "whose"]
+__all__ = ["OPS", "TYPES", "everywhere", "start", "whose"]
 
 #: The numbers of nccl.h; CuPy has no name for the last of either.
 TYPES = {
@@ -26,9 +26,16 @@ _made: dict[int, Any] = {}
 
 def whose(comm: MPI.Intracomm) -> str | None:
     """Which package has NCCL on all ranks; PyTorch's groups are of all ranks of a program. Collective."""
-    have = np.array([_cupys() is not None, comm.size == MPI.COMM_WORLD.size and _pytorchs()])
-    comm.Allreduce(MPI.IN_PLACE, have, MPI.LAND)
-    return "cupy" if have[0] else "torch" if have[1] else None
+    if everywhere(comm, _cupys() is not None):
+        return "cupy"
+    return "torch" if comm.size == MPI.COMM_WORLD.size and everywhere(comm, _pytorchs()) else None
+
+
+def everywhere(comm: MPI.Intracomm, mine: bool) -> bool:
+    """Whether it is so on all ranks; collective."""
+    everyone = np.array([mine])
+    comm.Allreduce(MPI.IN_PLACE, everyone, MPI.LAND)
+    return bool(everyone[0])
 
 
 def start(comm: MPI.Intracomm, group: Group) -> Callable[[Placed, Placed], None]:

@@ -76,6 +76,8 @@ class Sweep:
     def lengths(self) -> list[int]:
         """Message sizes in bytes."""
         if self.sizes:
+            if (self.min, self.max, self.factor) != (Sweep.min, Sweep.max, Sweep.factor):
+                raise ValueError("--sizes are all sizes: leave out --min, --max and --factor, also in a plan")
             return list(dict.fromkeys(self.sizes))
         if self.factor < 2 or self.min > self.max:
             raise ValueError(f"expected min <= max, factor >= 2, not {self.min}, {self.max}, {self.factor}")

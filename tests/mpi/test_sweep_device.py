@@ -16,16 +16,20 @@ from clocks import Stream
 
 import allreduce
 from allreduce import engine
-from bench import memory, requests
+from allreduce.execute import aware
+from bench import memory, nccl, requests
 from bench.__main__ import main
+from bench.devices import REDUCTION
 from bench.journal import load, records
+from bench.plan import Group
 from bench.starts import Barrier
 
 pytestmark = [
     pytest.mark.mpi, cpu.needs_compiler, pytest.mark.filterwarnings("ignore:this MPI takes no messages"),
+    pytest.mark.skipif(MPI.COMM_WORLD.size > 3, reason="slow on the CPU: up to 3 ranks"),
 ]  # fmt: skip
 COMM = MPI.COMM_WORLD
-QUICK = ["sweep", "--device", "cuda", "--sizes", "64", "4K", "--seconds", "0.001", "--batch", "2"]
+QUICK = ["sweep", "--device", "cuda", "--sizes", "1K", "--seconds", "0.001", "--batch", "2"]
 together = engine.engine_of(COMM).channel.together
 
 
@@ -39,7 +43,8 @@ def sweep(fake, monkeypatch, path):
     """Runs one; returns its code and, on rank 0, its first record and its rows."""
     monkeypatch.setattr(allreduce, "bind_device", lambda: 0)
     monkeypatch.setattr(memory, "FLUSHED", 1 << 10)
-    monkeypatch.setattr("bench.rounds.FEWEST", 3)
+    monkeypatch.setattr("bench.rounds.FEWEST", 2)
+    monkeypatch.setattr("bench.nccl._pytorchs", lambda: False)  # which would take its time to import
 
     def run(*words):
         code = main([*QUICK, *words, "--json", path])
@@ -135,18 +140,52 @@ class Nccl:
 
 
 def test_nccl_is_asked_on_the_current_stream(sweep, fake, monkeypatch, capfd):
-    nccl = Nccl(fake)
-    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=nccl))
+    cupys = Nccl(fake)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=cupys))
     monkeypatch.setattr(Stream, "ptr", property(lambda stream: stream.handle), raising=False)
     monkeypatch.setattr("bench.nccl._made", {})
-    code, facts, rows = sweep("--algorithms", "ring", "--place", "out", "in", "--op", "sum")
+    code, facts, rows = sweep("--algorithms", "ring", "--place", "out", "in", "--sizes", "64", "1K")
     assert code == 0
     first = ["id"] * (COMM.rank == 0) + [(COMM.size, tuple(range(-64, 64)), COMM.rank)]
-    assert nccl.calls[: len(first)] == first
-    assert set(nccl.calls[len(first) :]) == {(count, 7, 0, fake.default.handle) for count in (16, 1024)}
+    assert cupys.calls[: len(first)] == first
+    assert set(cupys.calls[len(first) :]) == {(count, 7, 0, fake.default.handle) for count in (16, 256)}
     if COMM.rank == 0:
         assert {"nccl", "ring"} == names(rows) and "nccl" not in facts["missing"]
     assert (COMM.rank == 0) == ("# no native: " in capfd.readouterr().out)
+
+
+@pytest.mark.parametrize(("op", "name"), [("sum", "SUM"), ("prod", "PRODUCT")])
+def test_nccl_of_pytorch_is_the_second_choice(op, name, monkeypatch):
+    """Here over memory of the host, which PyTorch is made to take for a device's."""
+    torch = pytest.importorskip("torch")
+    dist = torch.distributed
+
+    def as_tensor(array, device):
+        assert device == "cuda" and array.dtype == np.uint8
+        return torch.from_numpy(np.ctypeslib.as_array((ctypes.c_uint8 * array.nbytes).from_address(array.address)))
+
+    def all_reduce(tensor, asked):
+        assert asked == getattr(dist.ReduceOp, name) and tensor.dtype == torch.float32
+        COMM.Allreduce(MPI.IN_PLACE, tensor.numpy(), {"SUM": MPI.SUM, "PRODUCT": MPI.PROD}[name])
+
+    begun = []
+    for where, what, instead in (
+        ("bench.nccl", "whose", lambda comm: "torch"), ("bench.nccl", "_cuda", lambda comm: SimpleNamespace(number=0)),
+        ("bench.gloo", "begin", lambda comm, backend: begun.append(backend)), ("torch", "as_tensor", as_tensor),
+        ("torch.cuda", "set_device", begun.append), ("torch.distributed", "all_reduce", all_reduce),
+    ):  # fmt: skip
+        monkeypatch.setattr(f"{where}.{what}", instead)
+    buffers = [np.full(16, COMM.rank + 2, "f"), np.zeros(16, "f")]
+    send, recv = (
+        memory.Placed(SimpleNamespace(__cuda_array_interface__={"data": (b.ctypes.data, False)}), 0, 16, b.dtype)
+        for b in buffers
+    )
+    call = nccl.start(COMM, Group(np.dtype("f"), op, 64))
+    assert begun == [0, "nccl"]
+    everyone = np.arange(2, COMM.size + 2)
+    for result, array in ((buffers[1], recv), (buffers[0], send)):  # in place the second time
+        call(send, array)
+        assert (result == getattr(everyone, op)()).all()
 
 
 def test_nccl_of_one_rank_is_none(sweep, fake, monkeypatch):
@@ -181,6 +220,15 @@ def test_an_mpi_that_knows_devices(sweep, route, fake, monkeypatch):
     if COMM.rank == 0:
         assert names(rows) == {"ring@aware", "native"} and facts["missing"].keys() == {"nccl"}
         assert all(row.ratio for row in rows)
+
+
+def test_whether_mpi_reduces_is_tried_in_a_process_of_its_own():
+    """In memory of the host, what it is asked there is right."""
+    text = REDUCTION.replace("import cupy", "import numpy as cupy").replace("cupy.cuda.Device().synchronize()", "")
+    text = text.replace("a.data.ptr", "a.ctypes.data")
+    assert aware.tried(text)
+    assert not aware.tried(text.replace("MPI.SUM", "MPI.MAX"))
+    assert not aware.tried(text.replace("a.ctypes.data", "16"))
 
 
 def test_ranks_with_one_device_are_marked(sweep, fake, monkeypatch):
