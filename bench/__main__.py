@@ -1,13 +1,18 @@
 """The command line: `mpirun -n 4 python -m bench sweep --min 4 --max 64M`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+import allreduce
 import compress
 
 from . import arguments
+from .transports import choose
 
+#: Where launchers say which rank a process is.
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID")
 #: What codecs are shown by, and the options of each.
 SHOWN = {"errors": "their errors", "speed": "--speed", "wire": "--wire"}
 OF_CODECS = {"errors": {"ranks", "count", "data", "seed"}, "speed": {"bytes"}, "wire": {"bytes", "algorithm", "json"}}
@@ -15,7 +20,9 @@ OF_CODECS = {"errors": {"ranks", "count", "data", "seed"}, "speed": {"bytes"}, "
 
 def sweep(wishes: dict[str, Any]) -> int:
     """Time algorithms."""
-    load_mpi()
+    if "transport" in wishes:
+        choose(wishes["transport"])
+    load_cuda() if wishes.get("device") == "cuda" else load_mpi()
     from .plan import Sweep
     from .styles import HABITS
     from .sweep import run
@@ -51,14 +58,14 @@ def show(wishes: dict[str, Any]) -> int:
 
 def compare(wishes: dict[str, Any]) -> int:
     """Print what changed; 1 if anything became slower, or is wrong."""
-    from .launches import compare
+    from .comparison import compare
 
-    return compare(wishes["old"], wishes["new"], wishes["threshold"])
+    return compare(**wishes)
 
 
 def repeat(wishes: dict[str, Any]) -> int:
     """Print how well two sweeps of the same agree; 1 if not well enough."""
-    from .launches import repeat
+    from .comparison import repeat
 
     return repeat(wishes["old"], wishes["new"])
 
@@ -137,8 +144,11 @@ def slurm(wishes: dict[str, Any]) -> int:
     wishes["sweep"] = [*(words(plan) if plan else []), *wishes["sweep"]]
     asked, job = arguments.arguments(["sweep", *wishes["sweep"]]), Job(**wishes)
     del asked["command"]
+    wanted = Sweep(**asked)
+    if wanted.device == "cuda" and not job.gpus_per_node:
+        raise ValueError("a sweep with --device cuda needs --gpus-per-node")
     for nodes in job.nodes:  # what would be refused in the job is refused now
-        Sweep(**asked).foresee(nodes * job.ppn)
+        wanted.foresee(nodes * job.ppn)
     print(job.script(), end="")
     return 0
 
@@ -172,10 +182,25 @@ def load_mpi() -> None:
     from allreduce import Communicator  # noqa: F401
 
 
+def load_cuda() -> None:
+    """Load MPI with a device for each rank, which it must find chosen."""
+    wrong = ""
+    try:
+        allreduce.bind_device()
+    except RuntimeError as error:
+        wrong = str(error)
+    load_mpi()
+    from mpi4py import MPI
+
+    from .devices import agree
+
+    agree(MPI.COMM_WORLD, wrong)
+
+
 def rank() -> int:
-    """Ours, if MPI has been needed so far."""
+    """Ours: MPI's, or what the launcher says if MPI has not been needed so far."""
     mpi = sys.modules.get("mpi4py.MPI")
-    return mpi.COMM_WORLD.rank if mpi else 0
+    return mpi.COMM_WORLD.rank if mpi else int(next((os.environ[name] for name in RANKS if name in os.environ), 0))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from . import slurm
 from .advice.options import add_options
 from .slurm import whole
 from .training.options import add_options as add_training
+from .transports import TRANSPORTS
 
 __all__ = ["arguments", "size"]
 
@@ -85,8 +86,8 @@ def _sweep(commands: Any) -> None:
     add("--factor", type=int, help="from one size to the next (default 4)")
     add("--sizes", type=size, nargs="+", metavar="BYTES", help="these messages instead")
     names = (
-        "all, auto, node (shared memory), gloo (PyTorch's; torch: where it is installed), copy (np.copyto), guidelines "
-        "(MPI's own in two parts), "
+        "all, auto, node (shared memory), gloo (PyTorch's; torch: where it is installed), copy (of the array), "
+        "guidelines (MPI's own in two parts), "
         "natives (each of MPI's own algorithms, where one can choose), or names such as ring torus:grid=2x4 native:ring"
     )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
@@ -98,6 +99,12 @@ def _sweep(commands: Any) -> None:
     words = "measure each with what travels encoded, too: int8, topk:ratio=0.01, ...; wrong is what exceeds the bound"
     add("--codec", nargs="+", metavar="CODEC", help=words)
     add("--data", metavar="FILE.npy", help="reduce these real values instead of small whole numbers")
+    words = "where arrays lie; cuda: on a device each, with MPI's and NCCL's own beside ours (default host)"
+    add("--device", choices=("host", "cuda"), help=words)
+    words = "on devices: rows by each of these ways (default auto, the fastest)"
+    add("--route", nargs="+", choices=("auto", "aware", "staged", "ipc"), help=words)
+    words = "what messages between nodes go by, where MPI can be told; rdma: InfiniBand, RoCE, Slingshot; shm: one node"
+    add("--transport", choices=TRANSPORTS, help=words)
     add("--buffers", choices=("private", "shared"), help="shared: arrays from empty_shared (default private)")
     add("--place", nargs="+", choices=("out", "in"), help="result in a buffer of its own, or in place (default out)")
     words = "blocking (default), nonblocking, overlapped (with as long a computation), persistent"
@@ -140,6 +147,8 @@ def _files(commands: Any) -> None:
         parser.add_argument("new", type=Path, metavar="NEW.jsonl")
     words = "by how much the whole interval must be slower (default 5%%)"
     compare.add_argument("--threshold", type=percent, default=0.05, metavar="P%", help=words)
+    words = "compare times over those of this one in the same rounds, such as native: other load tells less"
+    compare.add_argument("--against", metavar="ALGORITHM", help=words)
 
 
 def _codecs(commands: Any) -> None:

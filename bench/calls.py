@@ -10,6 +10,8 @@ from mpi4py import MPI
 import allreduce
 from allreduce.native import OPS
 
+from . import nccl
+from .memory import HostMemory
 from .plan import Group, Sweep
 from .records import COMPOSED, NATIVE, family
 
@@ -18,7 +20,7 @@ __all__ = ["COMPOSED", "OUT_OF_PLACE", "UNCODED", "Function", "Label", "call_of"
 #: Of an input and a buffer for the result; these may be the same, or the input MPI.IN_PLACE.
 Function = Callable[[Any, Any], object]
 #: No codec can be used with these.
-UNCODED = ("node", "gloo", "copy", NATIVE, *COMPOSED)
+UNCODED = ("node", "gloo", "nccl", "copy", NATIVE, *COMPOSED)
 #: And these need a buffer for the result.
 OUT_OF_PLACE = ("copy", *COMPOSED)
 
@@ -32,11 +34,12 @@ class Label(NamedTuple):
     call: str
 
 
-def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm) -> Function:
+def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm, memory: HostMemory) -> Function:
     """The blocking call that a label means."""
     others: dict[str, Callable[[], Function]] = {
-        "copy": lambda: lambda send, recv: np.copyto(recv, send),
+        "copy": lambda: memory.copy,
         "gloo": lambda: gloo(comm, group.op),
+        "nccl": lambda: nccl.start(comm, group),
         "native": lambda: partial(comm.Allreduce, op=OPS[group.op]),
         "reduce+bcast": lambda: reduce_bcast(comm, OPS[group.op]),
         "reduce_scatter+allgather": lambda: reduce_scatter_allgather(comm, OPS[group.op], group),
@@ -49,7 +52,9 @@ def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm) -> Fu
 
 def wishes(label: Label, group: Group, sweep: Sweep) -> dict[str, Any]:
     """What is asked of ours; what is not asked is left out, as a user would."""
-    found: dict[str, Any] = {"algorithm": label.algorithm}
+    name, _, route = label.algorithm.partition("@")
+    found: dict[str, Any] = {"algorithm": name}
+    found |= {"route": route} if route else {}
     found |= {"op": group.op} if group.op != "sum" else {}
     found |= {"accumulate": sweep.accumulate} if sweep.accumulate else {}
     return found | ({"codec": label.codec} if label.codec else {})

@@ -9,10 +9,12 @@ from mpi4py import MPI
 import compress
 from allreduce.native import OPS, mpi_has
 
+from . import nccl
 from .calls import COMPOSED, OUT_OF_PLACE, UNCODED, Label
-from .inputs import Arena, Case, exact, lossy, real
+from .inputs import Case, exact, lossy, real
 from .knobs import Knob, native
 from .links import Pool
+from .memory import HostMemory
 from .plan import Group, Sweep
 from .records import NATIVE, family
 from .requests import Call, can_persist
@@ -27,14 +29,15 @@ class Maker:
     Parameters
     ----------
     sweep : Sweep
-    flush : numpy.ndarray
-        Longer than the caches, to be written over where they are to be cold.
+    names : list of str
+        The algorithms, those of others included.
+    memory : HostMemory
+        Where arrays lie.
     """
 
-    def __init__(self, sweep: Sweep, comm: MPI.Intracomm, flush: np.ndarray) -> None:
-        self.sweep, self.comm, self.flush = sweep, comm, flush
-        self.names, self.values = sweep.names(comm.size, sweep.teams(MPI.COMM_WORLD.size)), sweep.values()
-        self.arena = Arena(sweep.buffers, max([*sweep.lengths(), 16]), comm)
+    def __init__(self, sweep: Sweep, comm: MPI.Intracomm, names: list[str], memory: HostMemory) -> None:
+        self.sweep, self.comm, self.names, self.memory = sweep, comm, names, memory
+        self.values = sweep.values()
         self.requests: list[Any] = []
         self.knob = Knob(comm)
         self.persistent = "persistent" in sweep.call and can_persist(comm)
@@ -46,22 +49,25 @@ class Maker:
 
     def labels(self, group: Group) -> list[Label]:
         """What is measured, the same on all ranks."""
-        known = mpi_has(group.dtype) and group.op in OPS
-        wanted = dict.fromkeys((*self.names, native()))
-        names = [name for name in wanted if known or family(name) not in (*COMPOSED, NATIVE)]
+        names = [name for name in self.names if can_reduce(name, group)]
         codecs = {name: [None] if family(name) in UNCODED else [None, *self.sweep.codec] for name in names}
         return [
-            Label(name, codec, place, call)
+            label
             for place in self.sweep.place
             for name in names
             for codec in codecs[name]
             for call in self.sweep.call
-            if (place == "out" or name not in OUT_OF_PLACE) and self._has(name, call)
+            if self._has(label := Label(name, codec, place, call))
         ]
 
-    def _has(self, name: str, call: str) -> bool:
+    def _has(self, label: Label) -> bool:
+        name, codec, place, call = label
+        if place == "in" and name in OUT_OF_PLACE:
+            return False
         if name == native():
             return call != "persistent" or self.persistent
+        if name.endswith("@ipc"):
+            return call == "blocking" and codec is None
         return call == "blocking" or family(name) not in UNCODED
 
     def cells(self, group: Group) -> dict[Label, Cell]:
@@ -76,9 +82,8 @@ class Maker:
 
     def pool(self, group: Group, cells: dict[Label, Cell]) -> Pool:
         """The arrays of these cells, for the model."""
-        inputs = [self.arena.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
         expected = next(iter(cells.values())).case.expected.astype(group.dtype)
-        return Pool(inputs, [cell.results[0] for cell in cells.values()], expected, group.op)
+        return Pool(self._inputs(group), [cell.results[0] for cell in cells.values()], expected, group.op)
 
     def free(self) -> None:
         """Let go of the last group's requests, and of what MPI was told."""
@@ -87,46 +92,56 @@ class Maker:
             request.Free()
         self.requests.clear()
 
+    def _inputs(self, group: Group) -> list[Any]:
+        return [self.memory.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
+
     def _cell(self, label: Label, group: Group, cases: tuple[Case, Case]) -> Cell:
         make = self._in_place if label.place == "in" else self._out_of_place
-        call = Call(label, group, self.sweep, self.knob.comm(label.algorithm))
+        call = Call(label, group, self.sweep, self.knob.comm(label.algorithm), self.memory)
         cell = make(label, group, cases, call)
         self.requests += call.requests
         return cell
 
     def _out_of_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Call) -> Cell:
-        sends = [self.arena.array(f"input {i}", group.elements, group.dtype) for i in (0, 1)]
+        sends = self._inputs(group)
         for send, case in zip(sends, cases, strict=True):
-            np.copyto(send, case.send)
-        result = self.arena.array(" ".join(map(str, label)), group.elements, group.dtype)
+            self.memory.write(send, case.send)
+        result = self.memory.array(" ".join(map(str, label)), group.elements, group.dtype)
 
         def prepare(variant: int) -> None:
             if self.sweep.rewrite:  # what others have of it in their caches is void
-                np.copyto(sends[variant], cases[variant].send)
+                self.memory.write(sends[variant], cases[variant].send)
             self._ready(label)
 
         most = self.most(group)
         first, second = ([call.arguments(send, result)] * most for send in sends)
         checked = label.algorithm != "copy"
-        return Cell(call.function(), cases, (first, second), [result] * most, prepare, checked, call.work)
+        return Cell(call.function(), cases, (first, second), [result] * most, prepare, self.memory, checked, call.work)
 
     def _in_place(self, label: Label, group: Group, cases: tuple[Case, Case], call: Call) -> Cell:
         """Every call of a batch has a buffer of its own: a sum of sums would be another number."""
-        buffers = self.arena.arrays(" ".join(map(str, label)), group.elements, group.dtype, self.most(group))
+        buffers = self.memory.arrays(" ".join(map(str, label)), group.elements, group.dtype, self.most(group))
         mpi = family(label.algorithm) == NATIVE
         arguments = [call.arguments(MPI.IN_PLACE if mpi else each, each) for each in buffers]
 
         def prepare(variant: int) -> None:
             for each in buffers:
-                np.copyto(each, cases[variant].send)
+                self.memory.write(each, cases[variant].send)
             self._ready(label)
 
-        return Cell(call.function(), cases, (arguments, arguments), buffers, prepare, work=call.work)
+        return Cell(call.function(), cases, (arguments, arguments), buffers, prepare, self.memory, work=call.work)
 
     def _ready(self, label: Label) -> None:
         self.knob.turn(label.algorithm)
         if self.sweep.cold:
-            self.flush += 1
+            self.memory.flush()
+
+
+def can_reduce(name: str, group: Group) -> bool:
+    """Whether others have the operation for the dtype; ours have all that a sweep takes."""
+    if family(name) == "nccl":
+        return group.dtype.name in nccl.TYPES and group.op in nccl.OPS
+    return family(name) not in (NATIVE, *COMPOSED) or (mpi_has(group.dtype) and group.op in OPS)
 
 
 def case_pair(

@@ -9,6 +9,7 @@ from .guidelines import violations
 from .records import Row, key, ours
 from .relations import foretold, rivals
 from .styles import HEAD, STYLES, line
+from .transports import Link
 
 __all__ = ["Console", "terminal"]
 
@@ -21,7 +22,7 @@ class Console:
     Parameters
     ----------
     facts : dict
-        Of `environment`.
+        Of `environment`, and of `sweep.ways`.
     style : str
         In `styles.STYLES`.
     rows : list of Row
@@ -43,6 +44,12 @@ class Console:
         self.say(f"# {e['mpi']}; {e['ranks']} ranks ({hosts}), {e['cores']} cores; {e['processor']}")
         if e["oversubscribed"]:
             self.say("# more ranks than cores: results are right, times mean nothing")
+        for name, why in e["missing"].items():
+            self.say(f"# no {name}: {why}")
+        if way := e["transport"]:
+            variables = " ".join(f"{name}={value}" for name, value in way["variables"].items())
+            self.say(f"# transport {way['name']}: {variables or 'this MPI offers no choice'}")
+            self.say(f"# {Link(**e['link'])}")
         return self
 
     def begin(self, groups: int) -> None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["fabric"]
+__all__ = ["fabric", "line_rate"]
 
 #: Kernel modules, and what they are for.
 MODULES = {
@@ -17,6 +17,9 @@ CHOSEN = {
     "UCX_TLS": re.compile(r"\b(all|ib|rc|dc|ud)"),
     "FI_PROVIDER": re.compile(r"\b(verbs|psm2|psm3|opx|cxi|efa|gni)\b"),
 }
+
+#: Network cards that a fabric goes by.
+CARDS = {"tcp": "*", "slingshot": "hsn*"}
 
 
 def fabric(variables: Mapping[str, str] = os.environ, root: Path = Path("/")) -> list[str]:
@@ -33,6 +36,26 @@ def fabric(variables: Mapping[str, str] = os.environ, root: Path = Path("/")) ->
         if value and value[0] != "^" and not rdma.search(value):
             lines.append(f"{name}={value} leaves these adapters out")
     return lines
+
+
+def line_rate(fabric: str, root: Path = Path("/")) -> tuple[str, float] | None:
+    """The fastest adapter of a fabric that is up on this node, and its bits a second; None where nothing is said.
+
+    Of Ethernet what its drivers say, which those of virtual machines do not.
+    """
+    ports = (root / "sys/class/infiniband").glob("*/ports/*") if fabric == "infiniband" else ()
+    cards = (root / "sys/class/net").glob(CARDS[fabric]) if fabric in CARDS else ()
+    up = [port for port in ports if "ACTIVE" in read(port / "state")]
+    rates = {f"{port.parts[-3]}, port {port.name}": 1e9 * number(read(port / "rate")) for port in up}
+    rates |= {card.name: 1e6 * number(read(card / "speed")) for card in cards if read(card / "operstate") == "up"}
+    rate, name = max(((rate, name) for name, rate in rates.items()), default=(0, ""))
+    return (name, rate) if rate > 0 else None
+
+
+def number(text: str) -> float:
+    """The one that a text begins with, such as 100 Gb/sec; else 0."""
+    match = re.match(r"\d+(\.\d+)?", text)
+    return float(match[0]) if match else 0
 
 
 def port_line(port: Path) -> str:

@@ -74,6 +74,8 @@ def _lines(axes: Any, rows: list[Row], looks: dict[str, Any], value: Callable[[R
         if looks[name] is not FAINT:
             low, high = [s.low for s in found], [s.high for s in found]
             axes.fill_between(sizes, low, high, color=look["color"], alpha=0.18, linewidth=0)
+            if len(sizes) == 1:  # of which a band is not to be seen
+                axes.vlines(sizes, low, high, color=look["color"], linewidth=1)
     axes.set_xscale("log", base=2)
     ticks = _sizes(rows)[:: -(-len(_sizes(rows)) // 12)]
     axes.set_xticks(ticks, [length(n) for n in ticks], rotation=30, ha="right")

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-__all__ = ["OPS", "TYPES", "start"]
+__all__ = ["OPS", "TYPES", "begin", "start"]
 
 OPS = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 #: Those of NumPy that it takes.
@@ -21,17 +21,23 @@ def start(comm: MPI.Intracomm, op: str) -> Callable[[np.ndarray, np.ndarray], No
 
     It works in place, so that copying the input is part of its time.
     """
-    if not dist.is_initialized():
-        torch.set_num_threads(1)
-        host = comm.bcast(socket.gethostname())
-        store = dist.TCPStore(host, 0, None, True, wait_for_workers=False) if comm.rank == 0 else None
-        port = comm.bcast(store.port if store else 0)
-        store = store or dist.TCPStore(host, port, None, False, wait_for_workers=False)
-        dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
-        atexit.register(dist.destroy_process_group)  # its threads must not outlive the interpreter
+    begin(comm, "gloo")
 
     def call(send: np.ndarray, recv: np.ndarray) -> None:
         np.copyto(recv, send)
         dist.all_reduce(torch.from_numpy(recv), OPS[op])
 
     return call
+
+
+def begin(comm: MPI.Intracomm, backend: str) -> None:
+    """Make PyTorch's default group of these ranks, if there is none yet; collective."""
+    if dist.is_initialized():
+        return
+    torch.set_num_threads(1)
+    host = comm.bcast(socket.gethostname())
+    store = dist.TCPStore(host, 0, None, True, wait_for_workers=False) if comm.rank == 0 else None
+    port = comm.bcast(store.port if store else 0)
+    store = store or dist.TCPStore(host, port, None, False, wait_for_workers=False)
+    dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size)
+    atexit.register(dist.destroy_process_group)  # its threads must not outlive the interpreter

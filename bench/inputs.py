@@ -1,19 +1,16 @@
-"""Inputs whose right answer is known exactly, real values with a bound, and the buffers that hold them."""
+"""Inputs whose right answer is known exactly, and real values with a bound."""
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-import allreduce
 from compress import Codec
 
-__all__ = ["Arena", "Case", "exact", "lossy", "real"]
+__all__ = ["Case", "exact", "lossy", "real"]
 
 #: Long and prime, so that no block or segment of a buffer looks like another.
 PERIOD = 1021
-LINE = 64
 
 REFERENCE = {
     "sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum,
@@ -93,24 +90,3 @@ def lossy(case: Case, codec: Codec, dtype: np.dtype, size: int) -> Case:
         largest = total + error
         error = error + codec.bound(largest.astype(dtype)) + (0 if codec.chunkable and codec.bits > 2 else largest)
     return Case(case.send, wanted, error)
-
-
-class Arena:
-    """Buffers of the largest size, made once: later sizes use their beginnings."""
-
-    def __init__(self, kind: str, most: int, comm: Any) -> None:
-        self.most = most
-        self.make = partial(allreduce.empty_shared, comm=comm) if kind == "shared" else np.empty
-        self.buffers: dict[str, np.ndarray] = {}
-
-    def array(self, name: str, count: int, dtype: np.dtype) -> np.ndarray:
-        """The first elements of the buffer of this name."""
-        return self.arrays(name, count, dtype, 1)[0]
-
-    def arrays(self, name: str, count: int, dtype: np.dtype, number: int) -> list[np.ndarray]:
-        """Several, one behind the other, none sharing a cache line with the next."""
-        stride = -(-count * dtype.itemsize // LINE) * LINE
-        if name not in self.buffers or self.buffers[name].size < stride * number:
-            self.buffers[name] = self.make(max(self.most, stride * number), np.uint8)
-        whole = self.buffers[name]
-        return [whole[i * stride :][: count * dtype.itemsize].view(dtype) for i in range(number)]

@@ -26,7 +26,7 @@ from allreduce.schedules import Recv, Schedule, Send
 
 from .model import Price, Prices
 
-__all__ = ["Pool", "prices_of"]
+__all__ = ["Pool", "bandwidth", "prices_of"]
 
 #: Into how many parts the vector is cut, each a message; and into one for each rank, as rings do.
 PARTS = (1, 2, 4, 8, 16, 128)
@@ -34,6 +34,9 @@ PARTS = (1, 2, 4, 8, 16, 128)
 MOST = 16
 #: Of one probe, the first for nothing; at least so many, if it took so many seconds.
 REPETITIONS, FEWEST, ENOUGH = 9, 5, 0.5
+
+#: Bytes of a message by which a bandwidth is told.
+STREAMED = 1 << 22
 
 #: To whom each rank sends.
 Shift = dict[int, int]
@@ -68,6 +71,16 @@ def prices_of(comm: MPI.Intracomm, nodes: Nodes, pool: Pool) -> Prices:
         found |= {"together": ladder(far), "alone": ladder(line)}
         found["answered"] = ladder(answer) if len(nodes) > 2 else found["together"]
     return Prices(**{name: price(tuple(seconds.tolist())) for name, seconds in found.items()})
+
+
+def bandwidth(comm: MPI.Intracomm) -> tuple[int | None, float | None]:
+    """The first rank on another node than rank 0's, and bits a second from rank 0 to it; collective."""
+    nodes = engine_of(comm).nodes
+    if len(nodes) == 1:
+        return None, None
+    peer, given = nodes[1][0], np.ones(STREAMED // 4, np.float32)
+    pool = Pool([given], [np.empty_like(given) for _ in range(2)], given, "sum")
+    return peer, 8 * STREAMED / float(np.median(Probe(comm, pool).times({0: peer}, 1)))
 
 
 class Probe:

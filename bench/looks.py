@@ -13,15 +13,22 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullForma
 from .records import Row, ours
 from .relations import rivals
 
-__all__ = ["COLORS", "FAINT", "Drawing", "draw", "emphasized", "legend", "length", "plain", "seconds"]
+__all__ = [
+    "COLORS", "FAINT", "WIDTH", "Drawing", "below", "draw", "emphasized", "legend", "length", "plain", "seconds",
+]  # fmt: skip
 
 #: Okabe and Ito's colours, told apart whatever one's eyes; each has a marker of its own for print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C00")
 MARKERS = "osD^vPX"
 NATIVE = {"color": "black", "marker": "*", "linestyle": "--"}
 FAINT = {"color": "#bbbbbb", "marker": "", "linewidth": 0.8}
-LOOK: Any = {"font.size": 9, "svg.fonttype": "none", "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True,
-        "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}  # fmt: skip
+LOOK: Any = {
+    "font.size": 10, "legend.fontsize": 9, "legend.frameon": False, "svg.fonttype": "none",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+}  # fmt: skip
+#: Inches: so narrow that letters are still letters on a phone.
+WIDTH = 5.6
 
 
 def length(nbytes: float, _: Any = None) -> str:
@@ -44,6 +51,11 @@ class Drawing(NamedTuple):
     figure: Figure
 
     @property
+    def inches(self) -> float:
+        """Its width."""
+        return float(self.figure.get_figwidth())
+
+    @property
     def svg(self) -> str:
         """The element."""
         text = StringIO()
@@ -60,7 +72,7 @@ class Drawing(NamedTuple):
             self.figure.savefig(out, format=kind, **how)
 
 
-def draw(name: str, paint: Callable[..., None], *data: Any, size: tuple[float, float] = (7.4, 3.8)) -> Drawing:
+def draw(name: str, paint: Callable[..., None], *data: Any, size: tuple[float, float] = (WIDTH, 4.2)) -> Drawing:
     """Let a function paint on axes."""
     with matplotlib.rc_context(LOOK):
         figure = Figure(figsize=size, layout="constrained")
@@ -87,7 +99,7 @@ def emphasized(rows: list[Row]) -> dict[str, dict[str, Any]]:
 def seconds(axis: Any) -> None:
     """A logarithmic axis of times, with units."""
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1,) if high > 100 * low else (1, 2, 5)))
+    axis.set_major_locator(LogLocator(subs=(1,) if high > 1000 * low else (1, 2, 5)))
     axis.set_major_formatter(EngFormatter("s"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -102,10 +114,17 @@ def plain(axes: Any) -> None:
 
 
 def legend(axes: Any) -> None:
-    """Beside the picture; those that are pale share a line."""
+    """Below the picture; those that are pale share an entry."""
     handles, labels = axes.get_legend_handles_labels()
     pale = [h.get_color() == FAINT["color"] for h in handles]
     kept = [(h, name) for h, name, faint in zip(handles, labels, pale, strict=True) if not faint]
     if any(pale):
         kept.append((handles[pale.index(True)], f"{sum(pale)} others"))
-    axes.legend(*zip(*kept, strict=True), loc="upper left", bbox_to_anchor=(1, 1), handlelength=2.6) if kept else None
+    if kept:
+        below(axes, *zip(*kept, strict=True))
+
+
+def below(axes: Any, *entries: Any) -> None:
+    """A legend of these handles and names, or of all."""
+    where = {"loc": "outside lower center", "ncols": 3, "handlelength": 2.2, "columnspacing": 1.2}
+    axes.figure.legend(*(entries or axes.get_legend_handles_labels()), **where)

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def launcher() -> str:
     return next((name for variable, name in LAUNCHERS.items() if variable in os.environ), "none")
 
 
+@cache
 def revision() -> str:
     """Of this source, with "-dirty" if it was changed."""
     here = Path(__file__).parent

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 
 from .figures import by_algorithm
-from .looks import COLORS, FAINT, legend, length, seconds
+from .looks import COLORS, FAINT, below, legend, length, seconds
 from .records import BASELINES, NATIVE, Row, family
 
 __all__ = ["scaling", "stragglers", "tradeoff", "winners"]
@@ -22,13 +22,14 @@ def winners(axes: Any, rows: Iterable[Row], looks: dict[str, dict[str, Any]]) ->
         if family(row.algorithm) not in BASELINES[1:] and (at not in best or row.time.median < best[at].time.median):
             best[at] = row
     ranks, sizes = sorted({p for p, _ in best}), sorted({n for _, n in best})
-    image = np.ones((len(ranks), len(sizes), 3))
+    image, letters = np.ones((len(ranks), len(sizes), 3)), 6.5 if len(sizes) > 6 else 8
     for (p, n), row in best.items():
         y, x = ranks.index(p), sizes.index(n)
         look = FAINT if family(row.algorithm) == NATIVE else looks[row.algorithm]
         image[y, x] = 0.55 * np.asarray(to_rgb(str(look["color"])), float) + 0.45  # pale: black words stand on it
         ratio = "" if row.ratio is None else f"\n{row.ratio:.2f}"
-        axes.text(x, y, row.algorithm.replace("_", "\n").replace(":", ":\n") + ratio, ha="center", va="center", size=6)
+        name = row.algorithm.replace("_", "\n").replace(":", ":\n")
+        axes.text(x, y, name + ratio, ha="center", va="center", size=letters)
     axes.imshow(image, aspect="auto", origin="lower")
     axes.set_xticks(range(len(sizes)), [length(n) for n in sizes], rotation=30, ha="right")
     axes.set_yticks(range(len(ranks)), [str(p) for p in ranks])
@@ -79,7 +80,7 @@ def tradeoff(axes: Any, rows: Iterable[Row], looks: dict[str, dict[str, Any]]) -
     axes.set_ylabel("squared error of the sum over its squares")
     axes.set_ylim(axes.get_ylim()[0] / 2, axes.get_ylim()[1] * 2)
     seconds(axes.xaxis)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    below(axes)
 
 
 def stragglers(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> None:
@@ -87,7 +88,7 @@ def stragglers(axes: Any, rows: list[Row], looks: dict[str, dict[str, Any]]) -> 
     for name, same in by_algorithm(row for row in rows if looks[row.algorithm] is not FAINT):
         last = np.concatenate([launch for row in same for launch in row.slowest])
         shares = np.bincount(last.astype(int), minlength=rows[0].ranks) / len(last)
-        axes.plot(range(len(shares)), 100 * shares, label=name, **looks[name] | {"linestyle": ":"})
+        axes.plot(range(len(shares)), 100 * shares, label=name, **looks[name] | {"linestyle": ""})
     axes.axhline(100 / rows[0].ranks, color="black", linestyle="--", linewidth=1)
     axes.set(ylim=(0, None), xlabel="rank", ylabel="of the repetitions it was the last in (%)")
     axes.xaxis.get_major_locator().set_params(integer=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from .journal import records
@@ -55,12 +56,6 @@ def _markdown(ratios: dict[tuple[tuple[str, str], int, bool], list[float]], mach
         cells = []
         for name in names:
             habits = [ratios.get((name, size, rewrite)) for rewrite in (False, True)]
-            cells.append(" / ".join(f"{_median(values):.2f}" if values else "-" for values in habits))
+            cells.append(" / ".join(f"{median(values):.2f}" if values else "-" for values in habits))
         lines.append(f"| {size} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _median(values: list[float]) -> Any:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import figures
-from .looks import Drawing, draw, length
+from .looks import WIDTH, Drawing, draw, length
 from .maps import scaling, stragglers, tradeoff, winners
 from .records import Row
 from .relations import foretold
@@ -30,7 +30,7 @@ def maps(rows: list[Row], looks: dict[str, Any]) -> Iterator[Picture]:
         where += f", {call}" if call != "blocking" else ""
         ranks, sizes = {row.ranks for row in same}, sorted({row.nbytes for row in same})
         words = "The number is its time over that of MPI's own; grey where MPI's own is the fastest."
-        shape = max(7.4, 0.75 * len(sizes)), 1.3 + 0.75 * len(ranks)
+        shape = max(WIDTH, 0.75 * len(sizes)), 1.3 + 0.75 * len(ranks)
         drawn = draw(where, winners, same, looks, size=shape)
         yield Picture(f"Fastest by size and number of ranks: {where}", words, drawn)
         for nbytes in sizes[:: len(sizes) - 1 or 1] if len(ranks) > 1 else []:
@@ -50,7 +50,7 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
         yield Picture("Speed-up", words, draw(f"speed {salt}", figures.speedup, exact, looks))
     if modelled := [row for row in exact if row.predicted]:
         drawn = draw(f"model {salt}", figures.predicted, modelled, looks)
-        yield Picture("Predicted against measured", f"Grey: within 25 %. {foretold(modelled).capitalize()}", drawn)
+        yield Picture("Predicted against measured", f"Grey: within 25 %. All: {foretold(modelled)}.", drawn)
     drawn = draw(f"spikes {salt}", figures.spikes, exact, looks)
     yield Picture("Spikes", "How much longer one repetition in a hundred takes than the median; 1 is steady.", drawn)
     if rows[0].ranks > 1:
@@ -60,5 +60,5 @@ def pictures(rows: list[Row], looks: dict[str, Any], salt: str) -> Iterator[Pict
     for nbytes in coded[-1:]:
         words = "Lower left is better: less error, less time. The area of a mark is the bytes that travel."
         same = [row for row in rows if row.nbytes == nbytes]
-        drawn = draw(f"codecs {salt}", tradeoff, same, looks, size=(7.4, 4.6))
+        drawn = draw(f"codecs {salt}", tradeoff, same, looks, size=(WIDTH, 4.8))
         yield Picture(f"What codecs cost and save, {length(nbytes)}", words, drawn)

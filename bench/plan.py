@@ -23,6 +23,8 @@ __all__ = ["OTHERS", "Group", "Sweep"]
 
 #: Rows that are no schedule: other people's, the engine's choice, and shared memory.
 OTHERS = (*BASELINES, "auto", "node")
+#: What cannot be had on a device.
+OF_HOSTS = ("node", "gloo", *COMPOSED)
 
 
 class Group(NamedTuple):
@@ -53,6 +55,9 @@ class Sweep:
     ranks: list[int] | None = None
     codec: list[str] = field(default_factory=list)
     data: str | None = None
+    device: str = "host"
+    route: list[str] = field(default_factory=lambda: ["auto"])
+    transport: str | None = None
     buffers: str = "private"
     place: list[str] = field(default_factory=lambda: ["out"])
     call: list[str] = field(default_factory=lambda: ["blocking"])
@@ -71,6 +76,8 @@ class Sweep:
     def lengths(self) -> list[int]:
         """Message sizes in bytes."""
         if self.sizes:
+            if (self.min, self.max, self.factor) != (Sweep.min, Sweep.max, Sweep.factor):
+                raise ValueError("--sizes are all sizes: leave out --min, --max and --factor, also in a plan")
             return list(dict.fromkeys(self.sizes))
         if self.factor < 2 or self.min > self.max:
             raise ValueError(f"expected min <= max, factor >= 2, not {self.min}, {self.max}, {self.factor}")
@@ -113,6 +120,10 @@ class Sweep:
             "torch": _torch,
         }
         names = [name for word in self.words() for name in sets.get(word, lambda word=word: [word])()]
+        elsewhere, other = (OF_HOSTS, "host") if self.device == "cuda" else (("nccl",), "cuda")
+        for name in names:
+            if family(name) in elsewhere:
+                raise ValueError(f"algorithm {name!r} is for --device {other}")
         return [n for n in dict.fromkeys(names) if n != NATIVE and _fits(n, size, sizes)]
 
     def dtypes(self) -> list[np.dtype]:
@@ -131,6 +142,10 @@ class Sweep:
         if not (0 < self.seconds < inf and 0 <= self.precision < inf and self.batch >= 1):
             given = f"{self.seconds}, {self.precision}, {self.batch}"
             raise ValueError(f"expected seconds > 0, precision >= 0, batch >= 1, not {given}")
+        if self.device == "host" and self.route != ["auto"]:
+            raise ValueError("--route is for --device cuda")
+        if self.device == "cuda" and self.buffers != "private":
+            raise ValueError(f"--buffers {self.buffers} is for --device host")
         if self.resume and not self.json:
             raise ValueError("--resume goes on with a file: name it by --json")
         groups = [Group(*each) for each in product(self.dtypes(), self.op, self.lengths())]
@@ -141,6 +156,11 @@ class Sweep:
         if not self.data:
             return None
         return stored(Path(self.data)).reshape(-1)
+
+    @property
+    def memory(self) -> str:
+        """Where arrays lie: private and shared are on the host."""
+        return "cuda" if self.device == "cuda" else self.buffers
 
     @property
     def cache(self) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from allreduce.execute.aware import is_aware
+
 __all__ = ["check", "fly"]
 
 
@@ -25,10 +27,12 @@ def fly(nodes: int, ppn: int, cores: int = 1, gpus: int = 0) -> None:
     ranks = gathered(MPI.COMM_WORLD, mine)
     if wrong := [*check(ranks, nodes, ppn, cores, gpus), *(transports() if gpus else [])]:
         raise ValueError("; ".join(wrong))
+    aware = bool(gpus) and is_aware(MPI.COMM_WORLD)
     if MPI.COMM_WORLD.rank == 0:
         print(f"preflight: {ppn} ranks on each of {nodes} nodes: {' '.join(dict.fromkeys(r['host'] for r in ranks))}")
         if gpus:
-            print(f"preflight: a GPU for each rank; MPI {AWARE[aware()]}", flush=True)
+            way = "takes arrays on it" if aware else "does not: they are staged through the host"
+            print(f"preflight: a GPU for each rank; MPI {way}", flush=True)
 
 
 def check(ranks: Sequence[dict[str, Any]], nodes: int, ppn: int, cores: int = 1, gpus: int = 0) -> list[str]:
@@ -78,19 +82,6 @@ def transports() -> list[str]:
     tls = os.environ.get("UCX_TLS", "all")
     good = tls.startswith("^") or {"all", "cuda", "cuda_copy"} & set(tls.split(","))
     return [] if good else [f"UCX_TLS={tls} lacks cuda"]
-
-
-AWARE = {
-    True: "takes arrays on it",
-    False: "does not: they are staged through the host",
-    None: "does not say whether it takes arrays on it",
-}
-
-
-def aware() -> bool | None:
-    """Whether this MPI takes pointers to device memory; None where it cannot be asked."""
-    query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
-    return query and bool(query())
 
 
 def devices() -> list[str]:

@@ -15,7 +15,7 @@ COMPOSED = ("reduce+bcast", "reduce_scatter+allgather")
 #: MPI's own; with one of its algorithms it is called native:ring.
 NATIVE = "native"
 #: What ours are held against.
-BASELINES = (NATIVE, "gloo", "copy", *COMPOSED)
+BASELINES = (NATIVE, "gloo", "nccl", "copy", *COMPOSED)
 #: What a cell is. Rows that agree in all of it are launches of one measurement.
 IDENTITY = (
     "mpi", "ranks", "nodes", "dtype", "op", "accumulate", "nbytes", "count", "algorithm", "codec", "place", "call",
@@ -27,6 +27,7 @@ IDENTITY = (
 class Row:
     """One algorithm at one size; times in seconds, bandwidths in GB/s (10^9 bytes).
 
+    An algorithm on a device by a route that was asked for is called `ring@staged`; `buffers` is then "cuda".
     `batch` calls back to back make a repetition. `samples` holds a list per launch of the program, with None where a
     rank started late; `slowest` likewise the rank that took longest. `wire` is the bytes of the whole vector as it
     travels, `error` the squared error of the sum over its squares, `marks` what makes the times doubtful. `work` is the
@@ -104,8 +105,12 @@ def key(row: Row) -> tuple[Any, ...]:
 
 
 def family(algorithm: str) -> str:
-    """The name without parameters."""
-    return algorithm.partition(":")[0]
+    """The name without parameters, and without the route.
+
+    >>> family("torus:grid=2x4@staged")
+    'torus'
+    """
+    return algorithm.partition("@")[0].partition(":")[0]
 
 
 def ours(algorithm: str) -> bool:

@@ -17,6 +17,7 @@ __all__ = ["page", "write"]
 SETTING = tuple(name for name in IDENTITY if name not in ("nbytes", "count", "algorithm", "codec"))
 MEANING = {
     "oversubscribed": "there were more ranks than cores. Results are right, times mean little.",
+    "one-device": "ranks share a device. Results are right, times mean little.",
     "unpinned": "ranks could move between each other's cores. Times vary more than they must.",
 }
 
@@ -87,7 +88,23 @@ def page(launches: list[dict[str, Any]], rows: list[Row], heads: "list[Picture]"
         maps=heads,
         sections=sections,
         machines=distinct(launches),
+        said=said,
     )
+
+
+def said(name: str, value: Any) -> str:
+    """A fact about a machine, in words; several on a line each.
+
+    >>> said("pinned", False), said("caches", {"L1": 49152}), said("hosts", {"a": 2, "b": 2})
+    ('no', 'L1: 48 KiB', 'a: 2\\nb: 2')
+    """
+    from .looks import length
+
+    if isinstance(value, dict):
+        return "\n".join(f"{k}: {length(v) if name == 'caches' else said(k, v)}" for k, v in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def title(row: Row, shared: set[str]) -> str:

@@ -11,6 +11,7 @@ from allreduce.engine import engine_of
 from allreduce.native import OPS
 
 from .calls import Function, Label, call_of, wishes
+from .memory import HostMemory
 from .plan import Group, Sweep
 from .records import NATIVE, family
 from .work import Work
@@ -29,14 +30,15 @@ class Call:
         Persistent ones that were made, to be freed.
     """
 
-    def __init__(self, label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm) -> None:
-        self.label, self.group, self.sweep, self.comm, self.work = label, group, sweep, comm, Work()
+    def __init__(self, label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm, memory: HostMemory) -> None:
+        self.label, self.group, self.sweep, self.comm, self.memory = label, group, sweep, comm, memory
+        self.work = Work()
         self.requests: list[Any] = []
 
     def function(self) -> Function:
         """Takes a pair that `arguments` made."""
         if self.label.call == "blocking":
-            return call_of(self.label, self.group, self.sweep, self.comm)
+            return call_of(self.label, self.group, self.sweep, self.comm, self.memory)
         if self.label.call == "persistent":
             return restart
         begin = self._ours("request") or partial(self.comm.Iallreduce, op=OPS[self.group.op])
@@ -44,7 +46,7 @@ class Call:
             return lambda send, recv: begin(send, recv).Wait()
         return partial(overlapped, begin, self.work)
 
-    def arguments(self, send: Any, recv: np.ndarray) -> tuple[Any, np.ndarray]:
+    def arguments(self, send: Any, recv: Any) -> tuple[Any, Any]:
         """What the call takes: the buffers, or a request that holds them."""
         if self.label.call != "persistent":
             return send, recv
@@ -59,13 +61,13 @@ class Call:
         return partial(getattr(engine_of(self.comm), method), "allreduce", **asked)
 
 
-def restart(request: Any, recv: np.ndarray) -> None:
+def restart(request: Any, recv: Any) -> None:
     """One use of a persistent request."""
     request.Start()
     request.Wait()
 
 
-def overlapped(begin: Callable[[Any, Any], Any], work: Work, send: Any, recv: np.ndarray) -> None:
+def overlapped(begin: Callable[[Any, Any], Any], work: Work, send: Any, recv: Any) -> None:
     """Compute between beginning and waiting."""
     request = begin(send, recv)
     work.do()

@@ -10,30 +10,13 @@ from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .transports import VARIABLES
+
 __all__ = ["FABRICS", "LAUNCHERS", "Job", "options"]
 
-#: What tells MPI libraries to take a fabric; each goes by its own and ignores the others'.
-FABRICS: dict[str, dict[str, str]] = {
-    "auto": {},
-    "tcp": {
-        "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "self,sm,tcp",
-        "MPIR_CVAR_CH4_NETMOD": "ofi",
-        "FI_PROVIDER": "tcp",
-    },
-    "infiniband": {
-        "OMPI_MCA_pml": "ucx",
-        "MPIR_CVAR_CH4_NETMOD": "ucx",
-        "I_MPI_OFI_PROVIDER": "mlx",
-    },
-    "slingshot": {
-        "OMPI_MCA_pml": "cm",
-        "OMPI_MCA_mtl": "ofi",
-        "PMIX_MCA_psec": "native",
-        "MPIR_CVAR_CH4_NETMOD": "ofi",
-        "FI_PROVIDER": "cxi",
-    },
-}
+#: What ranks on several nodes may go by.
+FABRICS: dict[str, dict[str, str]] = {"auto": {}, **VARIABLES}
+del FABRICS["shm"]
 
 #: What lets Cray's and Intel's MPI take arrays on a device.
 DEVICES = {"MPICH_GPU_SUPPORT_ENABLED": "1", "I_MPI_OFFLOAD": "1"}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from .looks import COLORS, draw, length
+from .looks import COLORS, WIDTH, below, draw, length
 from .pictures import Picture
 
 __all__ = ["Stages", "pictures_of"]
@@ -40,7 +40,7 @@ def pictures_of(records: Iterable[Mapping[str, Any]]) -> Iterator[Picture]:
     for (ranks, nbytes), same in sorted(groups.items()):
         title = f"Stages of codecs, {length(nbytes)} on {ranks} ranks"
         words = "What each stage takes alone, and what all took (black), for they overlap; dashed: without a codec."
-        yield Picture(title, words, draw(title, _bars, same, size=(7.4, 1.4 + 0.34 * len(same))))
+        yield Picture(title, words, draw(title, _bars, same, size=(WIDTH, 1.8 + 0.34 * len(same))))
 
 
 def _bars(axes: Any, rows: list[Stages]) -> None:
@@ -56,4 +56,4 @@ def _bars(axes: Any, rows: list[Stages]) -> None:
     axes.xaxis.set_major_formatter(EngFormatter("s"))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.invert_yaxis()
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    below(axes)

@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Summary", "half_width", "interval", "paired", "summarize"]
+__all__ = [
+    "CONFIDENCE", "Launches", "Summary", "half_width", "interval", "paired", "quotients", "samples_of", "summarize",
+]  # fmt: skip
 
 CONFIDENCE = 0.95
+#: Repetitions of each launch of a program, None for one that does not count.
+Launches = Sequence[Sequence[float | None]]
 
 
 class Summary(NamedTuple):
@@ -49,24 +53,31 @@ def interval(n: int) -> tuple[int, float]:
     return left_out, 1 - min(outside, 1.0)
 
 
-def summarize(launches: Sequence[Sequence[float | None]]) -> Summary:
+def samples_of(launches: Launches) -> np.ndarray:
+    """What to judge by, shape (samples,): repetitions, without those that do not count, which are None.
+
+    Launches differ by more than repetitions do: of several, the medians are the samples.
+    """
+    valid = [values for launch in launches if (values := [x for x in launch if x is not None])]
+    return np.array(valid[0] if len(valid) == 1 else [np.median(values) for values in valid])
+
+
+def summarize(launches: Launches) -> Summary:
     """The median and its confidence interval.
 
     Parameters
     ----------
     launches : sequence of sequences of float or None
-        The repetitions of each launch of the program; None is one that does not count. Launches differ by more than
-        repetitions do: of several, the medians are the samples.
+        The repetitions of each launch of the program, see `samples_of`.
 
     Examples
     --------
     >>> summarize([[1.0, 2.0, None, 3.0]])
     Summary(median=2.0, low=1.0, high=3.0, confidence=0.75)
     """
-    valid = [values for launch in launches if (values := [x for x in launch if x is not None])]
-    if not valid:
+    samples = np.sort(samples_of(launches))
+    if not samples.size:
         return Summary(np.nan, np.nan, np.nan, 0.0)
-    samples = np.sort(valid[0] if len(valid) == 1 else [np.median(values) for values in valid])
     left_out, confidence = interval(len(samples))
     return Summary(
         float(np.median(samples)), float(samples[left_out]), float(samples[-1 - left_out]), float(confidence)
@@ -91,8 +102,11 @@ def half_width(samples: np.ndarray) -> np.ndarray:
     return widths
 
 
-def paired(ours: Sequence[Sequence[float | None]], base: Sequence[Sequence[float | None]]) -> Summary:
-    """Of the ratios of repetitions that were measured in the same round of the same launch."""
-    return summarize(
-        [[x / y if x and y else None for x, y in zip(a, b, strict=False)] for a, b in zip(ours, base, strict=False)]
-    )
+def quotients(ours: Launches, base: Launches) -> list[list[float | None]]:
+    """The ratios of repetitions that were measured in the same round of the same launch."""
+    return [[x / y if x and y else None for x, y in zip(a, b, strict=False)] for a, b in zip(ours, base, strict=False)]
+
+
+def paired(ours: Launches, base: Launches) -> Summary:
+    """Of these ratios."""
+    return summarize(quotients(ours, base))

@@ -5,34 +5,44 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from .console import Console
+from .devices import check
 from .environment import environment
 from .journal import Journal, opened
 from .plan import Group, Sweep
 from .records import key
 from .rounds import Stop
 from .team import Team
+from .transports import link, told
 
 __all__ = ["run"]
+
+#: How a repetition is timed.
+CLOCKS = {"host": "the host's", "cuda": "the host's, the device synchronized before it starts and before it stops"}
 
 
 def run(sweep: Sweep) -> int:
     """Measure, print, write; returns 1 if any result was wrong, 130 if interrupted, else 0. Collective."""
     world = MPI.COMM_WORLD
+    if sweep.transport:
+        meet(world, sweep.transport)
     sizes, groups = sweep.teams(world.size), sweep.groups()
+    if sweep.device == "cuda":
+        check(groups, sweep.codec)
     teams = [Team(sweep, comm) if (comm := first(world, p)) else None for p in sizes]
-    facts = environment(world)
+    facts = {**environment(world), **ways(sweep, teams, world)}
     journal = opened(sweep.json, sweep.resume, world)
     jobs = list(product(teams, groups))
     with Console(facts, sweep.style, journal.rows if journal else [], world.rank == 0) as console, Stop() as stop:
         wanted = left(jobs, journal, world)
         console.begin(int(wanted.sum()))
         if journal:
-            journal.write([{"record": "environment", **facts, "buffers": sweep.buffers, "rewrite": sweep.rewrite}])
+            journal.write([{"record": "environment", **facts}])
         with together(world):
             for index in np.random.default_rng(sweep.seed).permutation(len(jobs)):
                 team, group = jobs[index]
@@ -45,6 +55,27 @@ def run(sweep: Sweep) -> int:
     code = np.array([1 if console.wrong else 130 if stop.agreed else 0])
     world.Bcast(code)
     return int(code[0])
+
+
+def meet(world: MPI.Intracomm, transport: str) -> None:
+    """ValueError where a transport does not reach all ranks; collective."""
+    try:
+        world.Barrier()
+    except MPI.Exception as error:
+        raise ValueError(f"--transport {transport} does not reach all ranks; shm is for those of one node") from error
+
+
+def ways(sweep: Sweep, teams: list[Team | None], world: MPI.Intracomm) -> dict[str, Any]:
+    """How all rows are measured; collective."""
+    transport = sweep.transport
+    return {
+        "buffers": sweep.memory,
+        "rewrite": sweep.rewrite,
+        "clock": CLOCKS[sweep.device],
+        "missing": {name: why for team in teams if team for name, why in team.place.missing.items()},
+        "transport": {"name": transport, "variables": told(transport, MPI.get_vendor()[0])} if transport else None,
+        "link": link(transport, world)._asdict() if transport else None,
+    }
 
 
 @contextmanager

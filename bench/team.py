@@ -15,6 +15,7 @@ from .inputs import Case
 from .journal import Journal
 from .links import prices_of
 from .model import Prices, predict
+from .places import place_of
 from .plan import OTHERS, Group, Sweep
 from .records import Row, family, key
 from .relations import ratios
@@ -33,8 +34,8 @@ class Team:
     def __init__(self, sweep: Sweep, comm: MPI.Intracomm) -> None:
         self.sweep, self.comm = sweep, comm
         self.facts, self.nodes = environment(comm), engine_of(comm).nodes
-        flush = 2 * max(self.facts["caches"].values(), default=1 << 25) if sweep.cold else 0
-        self.maker = Maker(sweep, comm, np.zeros(flush, np.uint8))
+        self.place = place_of(sweep, comm, self.facts)
+        self.maker = Maker(sweep, comm, self.place.names, self.place.memory)
         self.start = STARTS[sweep.start](comm)
         self.limits = Limits(sweep.seconds, sweep.precision)
 
@@ -55,6 +56,8 @@ class Team:
 
     def modelled(self, label: Label) -> bool:
         """Whether it goes by messages that the model knows."""
+        if self.sweep.device != "host":
+            return False
         return family(label.algorithm) not in OTHERS and not label.codec and label.call == "blocking"
 
     def row(self, group: Group, label: Label, prices: Prices = NO_PRICES) -> Row:
@@ -65,9 +68,9 @@ class Team:
         return Row(
             mpi=facts["mpi"], ranks=self.comm.size, nodes=len(facts["hosts"]), dtype=group.dtype.name, op=group.op,
             accumulate=sweep.accumulate, nbytes=nbytes, count=group.elements, algorithm=label.algorithm,
-            codec=label.codec, place=label.place, call=label.call, buffers=sweep.buffers,
+            codec=label.codec, place=label.place, call=label.call, buffers=sweep.memory,
             cache="rewritten" if label.place == "in" and sweep.cache == "warm" else sweep.cache,
-            start=sweep.start, across=sweep.across, batch=1, marks=facts["marks"],
+            start=sweep.start, across=sweep.across, batch=1, marks=[*facts["marks"], *self.place.marks],
             predicted=predict(label.algorithm, self.nodes, nbytes, prices) if self.modelled(label) else None,
             wire=codec.nbytes(group.elements) if codec else nbytes, error=None, wrong=0, complete=False,
         )  # fmt: skip

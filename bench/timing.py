@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from .inputs import Case
+from .memory import HostMemory
 from .rounds import Rounds
 from .starts import Barrier, Window
 from .work import Work
@@ -33,10 +34,12 @@ class Cell:
         What is given and what must come out.
     arguments : pair of lists
         For each variant, the arguments of as many calls as are made back to back.
-    results : list of numpy.ndarray
+    results : list of arrays
         Where each of these calls leaves its result.
     prepare : callable of (variant)
         Called before every repetition, outside of its time.
+    memory : HostMemory
+        Where these arrays lie.
     checked : bool
         False for what is no all-reduce.
     work : Work, optional
@@ -48,24 +51,29 @@ class Cell:
         call: Callable[[Any, Any], object],
         cases: tuple[Case, Case],
         arguments: tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]],
-        results: list[np.ndarray],
+        results: list[Any],
         prepare: Callable[[int], object],
+        memory: HostMemory,
         checked: bool = True,
         work: Work | None = None,
     ) -> None:
         self.call, self.cases, self.arguments, self.results = call, cases, arguments, results
-        self.prepare, self.checked, self.work = prepare, checked, work or Work()
+        self.prepare, self.memory, self.checked, self.work = prepare, memory, checked, work or Work()
         self.variant = self.batch = 0
 
     def repetition(self, start: Barrier | Window, variant: int, batch: int) -> tuple[float, int]:
         """Time one batch of calls: seconds per call, infinite if this rank started late, and wrong elements."""
         self.variant, self.batch = variant, batch
-        call = self.call
+        call, wait = self.call, self.memory.wait
         self.prepare(variant)
         calls = islice(self.arguments[variant], batch)
+        if wait:
+            wait()
         begin = start.wait()
         for send, recv in calls:
             call(send, recv)
+        if wait:
+            wait()
         elapsed = (time.perf_counter() - begin) / batch
         return elapsed, self.case.wrong(self.result) if self.checked else 0
 
@@ -77,7 +85,7 @@ class Cell:
     @property
     def result(self) -> np.ndarray:
         """Of the last call."""
-        return self.results[self.batch - 1]
+        return self.memory.read(self.results[self.batch - 1])
 
 
 def measure(

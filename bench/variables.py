@@ -75,6 +75,7 @@ def variable(name: str) -> Variable | None:
 @cache
 def _tools() -> Any:
     mpi = ctypes.CDLL(MPI.__file__)
-    if mpi.MPI_T_init_thread(MPI.THREAD_SINGLE, byref(c_int())):
+    level = MPI.Query_thread()  # Open MPI takes what is asked for here for its own level from then on
+    if mpi.MPI_T_init_thread(level, byref(c_int())):
         raise OSError("no tools interface")
     return mpi

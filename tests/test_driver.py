@@ -2,9 +2,13 @@
 
 import doctest
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
+from itertools import combinations
 from math import comb
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +16,10 @@ import pytest
 from bench.__main__ import main
 from bench.arguments import arguments
 from bench.clock import line
+from bench.comparison import changes
+from bench.factors import factor, of_two
 from bench.guidelines import violations
 from bench.journal import Journal, collect, load
-from bench.launches import changes
 from bench.machine import caches, pinned
 from bench.records import Row, key
 from bench.relations import ratios
@@ -22,6 +27,7 @@ from bench.rounds import ACROSS, FEWEST, MOST, Limits
 from bench.statistics import half_width, interval, paired, summarize
 from bench.styles import STYLES, fitted
 
+ROOT = Path(__file__).parent.parent
 FACTS = {"record": "environment", "mpi": "An MPI", "ranks": 4, "processor": "A CPU", "cores": 4, "hosts": {"a": 4}}
 
 
@@ -200,6 +206,43 @@ def test_what_became_slower_is_found_and_nothing_else(tmp_path, capsys):
     assert main(["compare", str(old), str(written(tmp_path / "none", [row(8)]))]) == 2
 
 
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 4), (5, 5), (7, 4)])
+def test_pairs_turned_round_are_counted(n, m):
+    """By looking at all arrangements."""
+    ranks = np.array([c for c in combinations(range(n + m), n)])
+    turned = ranks.sum(1) - n * (n - 1) // 2
+    left_out, confidence = of_two(n, m)
+    assert confidence == pytest.approx(max(1 - 2 * np.mean(turned <= left_out), 0))
+    assert confidence >= 0.95 or left_out == 0
+    assert 2 * np.mean(turned <= left_out + 1) > 0.05
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 5), (9, 7), (40, 60)])
+def test_the_factor_lies_in_its_interval_as_often_as_claimed(n, m):
+    rng = np.random.default_rng(n)
+    found = [factor(1.2 * rng.lognormal(0, 0.2, n), rng.lognormal(0, 0.2, m)) for _ in range(2000)]
+    assert np.median([each.median for each in found]) == pytest.approx(1.2, rel=0.02)
+    assert np.mean([each.low <= 1.2 <= each.high for each in found]) == pytest.approx(found[0].confidence, abs=0.015)
+
+
+def test_what_slows_the_whole_machine_is_told_from_what_slows_one_algorithm(tmp_path, capsys):
+    rng, files = np.random.default_rng(1), []
+    for slow in (1, 1.2):
+        load = rng.lognormal(0, 0.5, (9, 1)) * rng.lognormal(0, 0.5, (9, 40))  # of a launch, of a round
+        rows = []
+        for name, more in (("ring", slow), ("direct", 1), ("native", 1)):
+            samples = (1e-5 * more * load * rng.lognormal(0, 0.1, load.shape)).tolist()
+            rows.append(row(4096, name, samples=samples, slowest=[[0] * 40] * 9))
+        files.append(str(written(tmp_path / str(slow), rows)))
+    said = []
+    for against in ([], ["--against", "native"]):
+        code = main(["compare", *files, *against])
+        said.append((code, [line.split()[4] for line in capsys.readouterr().out.splitlines() if "slower" in line[-9:]]))
+    assert said == [(0, []), (1, ["ring"])]
+    assert main(["compare", *files, "--against", "swing"]) == 2
+    assert "no cell in common with swing beside it" in capsys.readouterr().err
+
+
 def test_two_sweeps_agree_or_not(tmp_path, capsys):
     def sweep(name, *spans):
         """Of 20 algorithms: the first as they are given, the others known to 1 %."""
@@ -296,7 +339,12 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
 
 
-@pytest.mark.parametrize("name", ["statistics", "clock", "machine", "environment", "looks", "styles"])
+EXAMPLES = [
+    "statistics", "factors", "clock", "machine", "environment", "records", "places", "looks", "styles", "report",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples(name):
     assert doctest.testmod(import_module(f"bench.{name}")).failed == 0
 
@@ -309,3 +357,12 @@ def test_what_the_machine_says(tmp_path):
     assert caches(tmp_path) == {"L1": 48 << 10, "L3": 32 << 20}
     assert pinned([("a", frozenset({0})), ("b", frozenset({0}))])
     assert not pinned([("a", frozenset({0, 1})), ("a", frozenset({1, 2}))])
+
+
+def test_to_ask_mpi_for_its_algorithms_leaves_its_level_of_threads():
+    """Below the one that mpi4py asks for every call of ours takes the long way."""
+    code = (
+        "from mpi4py import MPI; from bench.knobs import algorithms; before = MPI.Query_thread(); algorithms();"
+        "assert MPI.Query_thread() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)

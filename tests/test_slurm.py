@@ -103,6 +103,9 @@ def test_the_examples_are_written_and_not_typed(path, capsys, monkeypatch):
         ("--nodes 2,4 --ppn 2 -- --algorithms torus:grid=2x4", "grid"),
         ("--nodes 1 --ppn 1 -- --dtype float33", "float33"),
         ("--nodes 1 --ppn 2 -- --ranks 4", "--ranks from 1 to 2"),
+        ("--nodes 1 --ppn 1 -- --device cuda", "needs --gpus-per-node"),
+        ("--nodes 1 --ppn 1 --gpus-per-node 1 -- --device cuda --algorithms node", "'node' is for --device host"),
+        ("--nodes 1 --ppn 1 -- --route staged", "--route is for --device cuda"),
         ("--nodes 1 --ppn 1 --plan /dev/null -- --algorithms rign", "unknown algorithm 'rign'"),
     ],
 )

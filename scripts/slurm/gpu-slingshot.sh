@@ -1,5 +1,5 @@
 #!/bin/bash
-# Written by: python -m bench slurm --nodes 1,2,4 --ppn 4 --cores 16 --gpus-per-node 4 --fabric slingshot --sbatch=--partition=gpu
+# Written by: python -m bench slurm --nodes 1,2,4 --ppn 4 --cores 16 --gpus-per-node 4 --fabric slingshot --sbatch=--partition=gpu -- --device cuda --route auto staged
 #SBATCH --job-name=allreduce
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=4
@@ -25,7 +25,7 @@ export I_MPI_OFFLOAD=1
 counts=${*:-1 2 4}
 results=results
 preflight=(preflight --ppn 4 --cores 16 --gpus 4)
-sweep=(sweep)
+sweep=(sweep --device cuda --route auto staged)
 launch() { exec srun --nodes=$1 --ntasks=$(($1 * 4)) --ntasks-per-node=4 --cpu-bind=cores --gpu-bind=none --kill-on-bad-exit=1 --wait=60 "${@:2}"; }
 
 set -euo pipefail
