@@ -165,7 +165,8 @@ def _view(
 
 
 def _is_torch(buffer: Any) -> bool:
-    return type(buffer).__module__.partition(".")[0] == "torch"
+    """Whether it is a tensor, of a class of one's own perhaps."""
+    return any(kind.__module__.partition(".")[0] == "torch" for kind in type(buffer).__mro__)
 
 
 def _handle(stream: Any) -> int:
