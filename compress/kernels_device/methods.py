@@ -8,21 +8,18 @@ from allreduce.execute.device_arrays import OnDevice
 from ..context import Context
 from ..method import AllReduce, Method, working
 from ..table import TABLE
-from .feedback import Arrays, error_feedback
+from .differences import differences
+from .feedback import error_feedback, up_a_tree
 from .lookup import coding
+from .memory import Arrays
 from .thc import in_steps
 
 __all__ = ["check", "reduce_together"]
 
 
-def up_a_tree(method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context) -> None:
-    """As `GTopK.reduce`, of one tensor after the other."""
-    for key, x in tensors.items():
-        error_feedback(method, {key: x}, {key: outs[key]}, allreduce, at, "binomial_tree")
-
-
 #: By the module of a method.
 REDUCTIONS: dict[str, Callable[[Any, Arrays, Arrays, AllReduce, Context], None]] = {
+    "differences": differences,
     "feedback": error_feedback,
     "gtopk": up_a_tree,
     "thc": in_steps,

@@ -35,7 +35,7 @@ def touched(fake, text, name, arguments):
 
 
 def tensors(fake, table, many):
-    """Of feedback.cu: (x, residual, out, first, count, tile) of each."""
+    """Of memory.cu: (x, kept, out, first, count, tile) of each."""
     return np.reshape(fake.numbers(table, 6 * many), (many, 6)).tolist()
 
 
@@ -61,6 +61,19 @@ def keep(fake, types, _, lost, odd, table, many):
         yield residual, types["W"] * count, True
 
 
+def apart(fake, types, _, values, table, many):
+    return wanted(fake, types, _, values, table, 1)
+
+
+def go_on(fake, types, _, vector, odd, table, many, alpha):
+    (x, own, out, _, count, _), (_, total, _, first, _, _) = tensors(fake, table, 2)
+    wide = types["W"] * count
+    yield from ((place, wide, False) for place in (own, total))
+    yield from ((x, types["T"] * count, False), (out, types["T"] * count, True), (odd, 16, True))
+    for place in (vector, vector + types["W"] * first):
+        yield from ((place, wide, False), (place, wide, True))
+
+
 def peaks(fake, types, block, out, a, count):
     return [(a, count * types["T"], False), (out, 4 * -(-count // block), True)]
 
@@ -74,5 +87,14 @@ def restore(fake, types, block, out, sums, peaks, count):
     return [*read, (out, count * types["T"], True)]
 
 
-#: Kernels of methods, which work on whole arrays.
-OF_METHODS = {function.__name__: function for function in (wanted, finish, keep, peaks, quantise, restore)}
+def hop(fake, types, _, out, a, message, index, count, stream):
+    """All that there is of both messages."""
+    whole = [fake.find(address, 1)[0].nbytes for address in (message, out)]
+    return [(a, count * types["T"], False), (message, whole[0], False), (out, whole[1], True)]
+
+
+#: Kernels of methods, and of no codec as `lookup` has it: they work on whole arrays.
+OF_METHODS = {
+    function.__name__: function
+    for function in (wanted, finish, keep, apart, go_on, peaks, quantise, restore, hop)
+}
