@@ -23,7 +23,8 @@ def short(monkeypatch):
     """A few codecs and algorithms of everything."""
     few = [compress.get(text) for text in ("int8", "topk", "bounded")]
     assert set(few) < set(gpu_check.codecs())
-    for name, value in (("LONG", 1 << 14), ("COUNT", 1003), ("SIZES", (1 << 10,)), ("codecs", lambda: few)):
+    everything = {"LONG": 1 << 14, "COUNT": 1003, "SIZES": (1 << 10,), "LIMIT": 1000, "codecs": lambda: few}
+    for name, value in everything.items():
         monkeypatch.setattr(gpu_check, name, value)
     monkeypatch.setattr(gpu_check, "seconds", lambda cuda, call, calls=10: (call(), 1e-3)[1])
     monkeypatch.setattr("allreduce.algorithms", lambda: ["ring", "recursive_doubling"])
