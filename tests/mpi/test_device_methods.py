@@ -150,10 +150,11 @@ def test_streams_are_waited_for(fake, comm, monkeypatch):
     monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
     data, one = rough(F, 300), fake.stream()
     with Verdict() as verdict:
-        for codec in ("feedback(int8)", "thc"):
+        for method in map(compress.get, ("feedback(int8)", "diana(int8)", "thc")):
             send, room = fake.put(data[RANK], one), Array(fake, (300,), F)
-            allreduce.allreduce(send, room, codec=codec, key="w", stream=one.handle, algorithm="ring", comm=comm)
-            verdict.same(fake.get(room, one), codec)
+            allreduce.allreduce(send, room, codec=method, key="w", stream=one.handle, algorithm="ring", comm=comm)
+            verdict.same(fake.get(room, one), str(method))
+            verdict.check(method.state_dict()["config"] == str(method))  # read by another stream, which did not wait
 
 
 def test_where_no_codec_pays_nothing_is_lost(fake, comm):
