@@ -1,7 +1,7 @@
 """Means of gradients over ranks, made behind the back of the backward pass."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from .communicator import Communicator
 from .execute.requests import Request
 from .methods import average_together
 from .progress import Progress
-from .tensors import begin, memory
+from .tensors import begin, following, memory, stream_of
 
 __all__ = ["Averager"]
 
@@ -72,31 +72,18 @@ class Averager:
         -------
         torch.futures.Future
             Of `whole`.
-
-        Raises
-        ------
-        TypeError
-            A method, and gradients on a device.
         """
-        if whole.is_cuda and isinstance(self.codec, Method):
-            raise TypeError(f"{self.codec} is for gradients in host memory, not on {whole.device}; a codec is for both")
-        stream = torch.cuda.current_stream(whole.device) if whole.is_cuda else None
-
         def job() -> Iterator[Request]:
-            with follow(stream):
-                scale(whole, before)
+            scale(whole, before)
             if isinstance(self.codec, Method):
                 for group in self.groups(tuple(parts)):
                     self._by_method(self.codec, {name: parts[name] for name in group})
             else:
-                with memory(whole, anywhere=True) as array:
-                    with follow(stream):
-                        requests = begin(array, "avg", self.comm, self.algorithm, self.codec)
-                    yield from requests  # and others of this thread may follow other streams
-            with follow(stream):
-                scale(whole, after)
+                with memory(whole) as array:
+                    yield from begin(array, "avg", self.comm, self.algorithm, self.codec)
+            scale(whole, after)
 
-        return self.progress.later(job, whole)
+        return self.progress.later(following(stream_of(whole), job), whole)
 
     def groups(self, names: tuple[str, ...]) -> list[tuple[str, ...]]:
         """Which of these tensors are averaged together: those that were in the step before, and all the rest.
@@ -141,11 +128,6 @@ class Averager:
         """End the thread and free the communicator; collective."""
         self.progress.close()
         self.comm.close()
-
-
-def follow(stream: Any) -> AbstractContextManager:
-    """Let the stream of whoever asked be the current one, if there is one, and not that of this thread."""
-    return torch.cuda.stream(stream) if stream else nullcontext()
 
 
 def scale(tensor: torch.Tensor, factor: float) -> None:

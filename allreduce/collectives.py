@@ -131,7 +131,7 @@ def _allreduce(
         _world = engine.channel.fast
     method = as_method(engine, codec)
     if method is not None:
-        return reduce_by(method, engine, sendbuf, recvbuf, op, algorithm, accumulate, key)
+        return reduce_by(method, engine, sendbuf, recvbuf, op, algorithm, accumulate, key, route, stream)
     call: tuple = ()
     if isinstance(sendbuf, np.ndarray) and all(isinstance(wish, Hashable) for wish in (op, accumulate, codec)):
         call = (sendbuf.dtype, sendbuf.size, op, algorithm, accumulate, codec)

@@ -1,4 +1,7 @@
-"""Tensors from every rank to every other, each another one: by MPI's own, waited for no longer than ours."""
+"""Tensors from every rank to every other, each another one: by MPI's own, waited for no longer than ours.
+
+Those on a device go through host memory.
+"""
 
 from collections.abc import Sequence
 
@@ -25,18 +28,23 @@ def exchange(comm: Communicator, outs: Sequence[torch.Tensor], mine: Sequence[to
     Raises
     ------
     ValueError
-        Not as many as there are ranks, or on a device.
+        Not as many as there are ranks.
     TimeoutError
         Of the communicator.
     """
     for tensors in (outs, mine):
-        if len(tensors) not in (0, comm.size) or any(tensor.device.type != "cpu" for tensor in tensors):
-            raise ValueError(f"an exchange takes {comm.size} tensors in host memory, one for each rank, not {tensors}")
-    sent, received = flat(mine), torch.empty_like(flat(outs))
+        if len(tensors) not in (0, comm.size):
+            raise ValueError(f"an exchange takes {comm.size} tensors, one for each rank, not {tensors}")
+    sent, received = flat(mine).cpu(), room(outs)
     ends = [[bytes_of(whole), counts(part, comm.size), MPI.BYTE] for whole, part in ((sent, mine), (received, outs))]
     wait(comm, comm.Ialltoallv(*ends))
     for out, part in zip(outs, received.split([out.numel() for out in outs])):
         out.detach().copy_(part.view(out.shape))
+
+
+def room(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """For all their elements, in host memory."""
+    return torch.empty(sum(x.numel() for x in tensors), dtype=tensors[0].dtype) if tensors else torch.empty(0)
 
 
 def flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

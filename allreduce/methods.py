@@ -1,6 +1,6 @@
 """Methods: what is done with a memory before and after an all-reduce, such as error feedback."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,10 @@ from compress.method import Method
 from .arguments import arrays
 from .buffers import as_op, check_lossy
 from .engine import Engine
+from .execute import device_reductions
 from .execute.channel import Channel
 from .execute.device_arrays import OnDevice
+from .execute.device_memory import ordered
 from .execute.requests import run
 from .execute.table import MOST_OPERATIONS, OPERATION
 
@@ -43,6 +45,8 @@ def reduce_by(
     algorithm: str,
     accumulate: Any,
     key: str | None,
+    route: str = "auto",
+    stream: Any = None,
 ) -> Any:
     """An all-reduce by a method; parameters and result are those of `allreduce`.
 
@@ -56,8 +60,6 @@ def reduce_by(
     channel = engine.channel
     channel.check()
     send, recv, result = arrays("allreduce", sendbuf, recvbuf, channel.rank, channel.size)
-    if isinstance(send, OnDevice):
-        raise TypeError(f"{method} is for arrays in host memory")
     op = as_op(op, send.dtype)
     check_lossy(method, send.dtype, op)
     if not isinstance(key, str):
@@ -65,7 +67,12 @@ def reduce_by(
     if accumulate is not None:
         raise ValueError(f"codec {method} cannot accumulate in another type")
     check_algorithm(method, engine, algorithm, send.nbytes)
+    check_place(method, (send, recv), route, stream)
     channel.agree(f"{send.size} x {send.dtype}", op, method, f"key {key!r}", algorithm)
+    if isinstance(send, OnDevice):
+        reduce_there(method, engine, {key: send}, {key: recv.reshape(send.shape)}, op, algorithm, route)
+        return result
+    bring_back(method, [key])
     room = recv if recv.shape == send.shape else None
     with context(method, channel, [key]) as at:
         total = method.reduce(send, summing(engine, algorithm), key, at, room)
@@ -88,11 +95,53 @@ def average_together(method: Method, engine: Engine, tensors: dict[str, np.ndarr
     channel.check()
     check_lossy(method, dtype, "avg")
     check_algorithm(method, engine, algorithm, sum(x.nbytes for x in tensors.values()))
+    check_place(method, tensors.values())
     channel.agree(f"{ {key: x.size for key, x in tensors.items()} } of {dtype}", method, algorithm)
+    if isinstance(next(iter(tensors.values())), OnDevice):
+        reduce_there(method, engine, tensors, tensors, "avg", algorithm, "auto")
+        return
+    bring_back(method, tensors)
     with context(method, channel, list(tensors)) as at:
         totals = method.reduce_together(tensors, summing(engine, algorithm), at)
     for key, x in tensors.items():
         np.divide(totals[key], channel.size, out=x)
+
+
+def reduce_there(
+    method: Method, engine: Engine, tensors: Any, outs: Any, op: str, algorithm: str, route: str
+) -> None:
+    """Write the sums or means of arrays on a device, by their keys; they may be written where they are."""
+    from compress.kernels_device.methods import reduce_together
+
+    channel = engine.channel
+    kernel, _ = device_reductions.divide(next(iter(outs.values())).dtype)
+    with (
+        context(method, channel, list(tensors)) as at,
+        ordered(channel.device.work, *tensors.values(), *outs.values()),
+    ):
+        reduce_together(method, tensors, outs, summing(engine, algorithm, route), at)
+        for out in outs.values():
+            if op == "avg":
+                kernel.call(out.ctypes.data, out.ctypes.data, channel.size, out.size, 0)
+
+
+def check_place(method: Method, arrays: Iterable[np.ndarray], route: str = "auto", stream: Any = None) -> None:
+    """Refuse what the method cannot reduce where the arrays are, and note the stream that they are used on."""
+    for array in arrays:
+        if isinstance(array, OnDevice):
+            from compress.kernels_device.methods import check
+
+            check(method, array)
+            array.used_on = stream
+        elif route != "auto" or stream is not None:
+            raise ValueError("route and stream are for arrays on a device")
+
+
+def bring_back(method: Method, keys: Iterable[str]) -> None:
+    """Have in host memory what of tensors was remembered on a device."""
+    for key in keys:
+        parts = method.memory.get(key, {})
+        parts.update({name: part.copy() for name, part in parts.items() if isinstance(part, OnDevice)})
 
 
 def check_algorithm(method: Method, engine: Engine, algorithm: str, nbytes: int) -> None:
@@ -103,7 +152,7 @@ def check_algorithm(method: Method, engine: Engine, algorithm: str, nbytes: int)
         engine.algorithm(algorithm, "allreduce", nbytes, False, engine.together, {})
 
 
-def summing(engine: Engine, algorithm: str) -> Any:
+def summing(engine: Engine, algorithm: str, route: str = "auto") -> Any:
     """The all-reduce of a method."""
 
     def allreduce(
@@ -116,6 +165,7 @@ def summing(engine: Engine, algorithm: str) -> Any:
         prefer: str = "auto",
     ) -> np.ndarray:
         wishes: dict[str, Any] = {"op": op, "algorithm": algorithm}
+        wishes |= {"route": route} if route != "auto" else {}
         if codec is not None:
             wishes |= {"codec": codec, "prefer": prefer}
         if lost is not None:
@@ -135,10 +185,10 @@ def losing(
         run(plan, (send, recv, residual, lost))
         return result
     if residual is not None:
-        np.add(x, residual, out=lost)
-    run(plan, (lost, recv))
+        send = np.add(x, residual, out=lost)
+    run(plan, (send, recv))
     if plan.order.codec is None:
-        lost.fill(0)
+        send.fill(0)
     return result
 
 

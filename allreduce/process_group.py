@@ -1,4 +1,4 @@
-"""A group of PyTorch's ranks whose collectives are ours, on CPU tensors."""
+"""A group of PyTorch's ranks whose collectives are ours, on tensors of the host or of a CUDA device."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -8,13 +8,12 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from .buffers import of_tensor
 from .collectives import allgather, allreduce, barrier, bcast, reduce, reduce_scatter
 from .communicator import Communicator
 from .exchanges import exchange, flat, parts_of
 from .execute.requests import Request
 from .progress import Job, Progress
-from .tensors import Messages, Work, begin, bytes_of, memory
+from .tensors import Messages, Work, begin, bytes_of, following, memory, stream_of, values_of
 
 __all__ = ["ProcessGroup"]
 
@@ -60,14 +59,15 @@ class ProcessGroup(PyGroup):
         self.comm, self.progress = comm, Progress()
         self.name_ = self.description = ""
 
-    def run(self, job: Job, result: Any, opts: Any) -> Work:
-        """Do a job, now or later."""
+    def run(self, job: Job, result: Any, opts: Any, *others: Any) -> Work:
+        """Do a job, now or later, after what the current stream has done to tensors on a device."""
+        stream = stream_of(result, *others)
         if deferred(opts):
-            return Work(result, self.progress.later(job, result))
+            return Work(result, self.progress.later(following(stream, job), result), stream)
         self.progress.now(job)
         return Work(result)
 
-    def in_place(self, call: Callable, tensors: Tensors, opts: Any, view: Callable = of_tensor) -> Work:
+    def in_place(self, call: Callable, tensors: Tensors, opts: Any, view: Callable = values_of) -> Work:
         """Call with the memory of each tensor."""
 
         def job() -> None:
@@ -120,13 +120,13 @@ class ProcessGroup(PyGroup):
         def job() -> None:
             for out, own in zip(outs, mine):
                 with memory(out) as array:
-                    reduce_scatter(of_tensor(own.contiguous()).reshape(-1), array, op, comm=self.comm)
+                    reduce_scatter(values_of(own.contiguous()).reshape(-1), array, op, comm=self.comm)
 
         return self.run(job, outs, opts)
 
     def exchange(self, outs: Parts, mine: Parts, result: Any, opts: Any) -> Work:
         """Receive the first and send the second, one tensor for each rank, or none."""
-        return self.run(partial(exchange, self.comm, outs, mine), result, opts)
+        return self.run(partial(exchange, self.comm, outs, mine), result, opts, outs, mine)
 
     def at_root(self, tensors: Tensors, opts: Any) -> Tensors:
         """For the root of a call one tensor, for the other ranks none."""
@@ -157,7 +157,7 @@ class ProcessGroup(PyGroup):
                 if uneven(parts):
                     exchange(self.comm, parts, [own] * self.comm.size)
                     continue
-                whole = torch.empty(self.comm.size, *own.shape, dtype=own.dtype)
+                whole = own.new_empty((self.comm.size, *own.shape))
                 allgather(bytes_of(own.contiguous()), bytes_of(whole), comm=self.comm)
                 for part, row in zip(parts, whole):
                     part.detach().copy_(row)

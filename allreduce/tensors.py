@@ -14,34 +14,66 @@ from compress.codec import Codec
 from .buffers import of_tensor
 from .collectives import allreduce
 from .communicator import Communicator
+from .execute.device_arrays import on_device
 from .execute.requests import Request
 from .parallel.messages import wait
+from .progress import Job
 
-__all__ = ["Messages", "Work", "begin", "bytes_of", "memory"]
+__all__ = ["Messages", "Work", "begin", "bytes_of", "following", "memory", "stream_of", "values_of"]
+
+
+def values_of(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor, wherever it lies; on a device it is used on the current stream."""
+    return on_device(tensor, "tensor") if tensor.is_cuda else of_tensor(tensor)
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a contiguous tensor of any dtype."""
     flat = tensor.detach().as_strided((tensor.numel(),), (1,))  # of one element or none, any stride is contiguous
-    return flat.view(torch.uint8).numpy()
+    return values_of(flat.view(torch.uint8))
 
 
 @contextmanager
-def memory(
-    tensor: torch.Tensor, view: Callable[[torch.Tensor], Any] = of_tensor, anywhere: bool = False
-) -> Iterator[Any]:
-    """A tensor's memory as an array; if that has gaps, a copy, which is copied back in the end.
-
-    `anywhere`: also a tensor on a CUDA device, as it is.
-    """
-    if not (tensor.is_cpu or (anywhere and tensor.is_cuda)) or tensor.layout is not torch.strided:
+def memory(tensor: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray] = values_of) -> Iterator[np.ndarray]:
+    """A tensor's memory as an array; if that has gaps, a copy, which is copied back in the end."""
+    if not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not torch.strided:
         found = f"{tensor.layout} on {tensor.device}"
-        raise ValueError(f"backend 'allreduce' is for dense tensors in host memory, not {found}")
-    view = (lambda own: own.detach()) if tensor.is_cuda else view
+        raise ValueError(f"backend 'allreduce' is for dense tensors in host memory or on a CUDA device, not {found}")
     whole = tensor.detach().contiguous()
     yield view(whole)
     if whole.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(whole)
+
+
+def stream_of(*tensors: Any) -> Any:
+    """PyTorch's current stream of the device where tensors, or lists of them, lie; none on the host."""
+    for some in tensors:
+        stream = stream_of(*some) if isinstance(some, (list, tuple)) else current_stream(some)
+        if stream is not None:
+            return stream
+    return None
+
+
+def current_stream(tensor: torch.Tensor) -> Any:
+    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+
+
+def following(stream: Any, job: Job) -> Job:
+    """A job that follows a stream, if there is one, in whatever thread: between its requests others follow theirs."""
+    if stream is None:
+        return job
+
+    def parts() -> Iterator[Request]:
+        with torch.cuda.stream(stream):
+            requests = iter(job() or ())
+        while True:
+            with torch.cuda.stream(stream):
+                request = next(requests, None)
+            if request is None:
+                return
+            yield request
+
+    return parts
 
 
 def begin(
@@ -68,15 +100,19 @@ class Work(PyWork):
         Tensors, as the caller passed them.
     future : torch.futures.Future, optional
         Of the result; none if it is there.
+    stream : torch.cuda.Stream, optional
+        That has the result, which is waited for by what is current where the work is waited for.
     """
 
-    def __init__(self, result: Any, future: torch.futures.Future | None = None) -> None:
+    def __init__(self, result: Any, future: torch.futures.Future | None = None, stream: Any = None) -> None:
         super().__init__()
-        self.tensors, self.future = result, future
+        self.tensors, self.future, self.stream = result, future, stream
 
     def wait(self, timeout: Any = None) -> bool:
         if self.future is not None:
             self.future.wait()
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
         return True
 
     synchronize = wait
@@ -95,21 +131,21 @@ class Work(PyWork):
 
 
 class Messages(Work):
-    """Messages under way, from or into tensors; of those with gaps a copy travels, which is copied back in the end."""
+    """Messages under way, from or into tensors; what has gaps or lies on a device travels as a copy on the host."""
 
     def __init__(
         self, comm: Communicator, tensors: Sequence[torch.Tensor], begin: Callable[[np.ndarray], MPI.Request]
     ) -> None:
         super().__init__(tensors)
         self.comm, self.source = comm, -1
-        self.wholes = [tensor.detach().contiguous() for tensor in tensors]
+        self.wholes = [tensor.detach().contiguous().cpu() for tensor in tensors]
         self.requests = [begin(bytes_of(whole)) for whole in self.wholes]
 
     def wait(self, timeout: Any = None) -> bool:
         requests, self.requests = self.requests, []
         for request, whole, tensor in zip(requests, self.wholes, self.tensors):
             self.source = wait(self.comm, request).source
-            if whole.data_ptr() != tensor.data_ptr():
+            if whole.device != tensor.device or whole.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(whole)
         return True
 

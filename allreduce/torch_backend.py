@@ -1,4 +1,4 @@
-"""PyTorch's collectives by ours, on CPU tensors: `import allreduce.torch_backend; init_process_group("allreduce")`.
+"""PyTorch's collectives by ours: `import allreduce.torch_backend; init_process_group("allreduce")`.
 
 Under mpirun or srun nothing else is needed, neither address nor port; unless RANK, WORLD_SIZE, MASTER_ADDR and
 MASTER_PORT are all set, as by torchrun, `init_process_group` asks MPI for them, whatever the backend. A collective
@@ -49,4 +49,4 @@ def make(options: Any, _: Any = None) -> ProcessGroup:
 
 
 install()
-dist.Backend.register_backend("allreduce", make, extended_api=True, devices=["cpu"])
+dist.Backend.register_backend("allreduce", make, extended_api=True, devices=["cpu", "cuda"])

@@ -45,9 +45,12 @@ class Kernels(NamedTuple):
         out = values at a + values of the message at b; out may be a.
     rest : Kernel, optional
         out = values at a - values of the message at b; out may be a. Where there is a shorter way than by decoding.
+    losing : Kernel, optional
+        As encode, and values at a become what the message lacks of them. Where that is one kernel.
     """
 
     encode: "Kernel"
     decode: "Kernel"
     add: "Kernel"
     rest: "Kernel | None" = None
+    losing: "Kernel | None" = None

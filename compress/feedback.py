@@ -114,7 +114,7 @@ def reduce_with(
     If the sum is rounded to half precision, rank 0 answers for that.
     """
     before, lost = method.recall(key, "residual", x.shape), room(method.spare.pop(key, None), x.shape, working(x))
-    before = np.zeros_like(lost) if before is None else before.astype(lost.dtype, "C", copy=False)
+    before = np.full_like(lost, -0.0) if before is None else before.astype(lost.dtype, "C", copy=False)
     values = x if x.dtype == lost.dtype and x.flags.c_contiguous else lost
     if values is lost:
         np.copyto(lost, x)
@@ -130,7 +130,7 @@ def reduce_with(
 def wanted(method: Method, x: np.ndarray, key: str, out: np.ndarray | None = None) -> np.ndarray:
     """x plus the residual of a tensor."""
     residual = method.recall(key, "residual", x.shape)
-    return np.add(x, 0 if residual is None else residual, out=room(out, x.shape, working(x)))
+    return np.add(x, -0.0 if residual is None else residual, out=room(out, x.shape, working(x)))
 
 
 def room(array: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -25,10 +25,10 @@ class AllReduce(Protocol):
     out : ndarray, optional
         Of the shape and dtype of x, and other memory: where the result goes if losses are asked for.
     lost : ndarray, optional
-        Like x, or x itself: where to leave what the encodings of this rank lose, of its own values, of partial and of
-        finished sums. Result and losses of all ranks add up to the inputs. Without a residual it has the input, too.
+        Where to leave what the encodings of this rank lose, of its own values, of partial and of finished sums: x, or
+        with a residual another array like it. Result and losses of all ranks add up to the inputs.
     residual : ndarray, optional
-        Like x: is added to it to make the input.
+        Like x, to which it is added first.
     prefer : str
         The algorithm, if the user left the choice and the codec pays; else there is no codec.
     """

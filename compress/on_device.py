@@ -4,14 +4,13 @@ What they do runs on CuPy's current stream, after what the arrays' own streams h
 for next comes after it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from allreduce.execute.cuda import cuda
 from allreduce.execute.device_arrays import OnDevice, is_on_device, on_device
+from allreduce.execute.device_memory import ordered
 
 from . import doors
 from .context import Context
@@ -33,7 +32,7 @@ def encode(codec: Any, x: Any, out: Any, at: Context) -> Any:
             f"a message takes {nbytes} bytes of uint8 from a multiple of {kernels.alignment} on, "
             f"not {room.size} of {room.dtype} at {room.ctypes.data:#x}"
         )
-    with ordered(values, room), cuda().room(kernels.scratch(values.size)) as scratch:
+    with ordered(cuda().current(), values, room), cuda().room(kernels.scratch(values.size)) as scratch:
         size = kernels.encode(room.ctypes.data, values.ctypes.data, values.size, at, scratch, cuda().read)
     return message[:size]
 
@@ -49,7 +48,7 @@ def decode(codec: Any, message: Any, out: Any, add: bool) -> Any:
     kernels, to, from_ = coding(codec, target.dtype), target.ctypes.data, source.ctypes.data
     if from_ % kernels.alignment:
         raise ValueError(f"a message begins at a multiple of {kernels.alignment} bytes, not at {from_:#x}")
-    with ordered(source, target), cuda().room(kernels.scratch(target.size)) as scratch:
+    with ordered(cuda().current(), source, target), cuda().room(kernels.scratch(target.size)) as scratch:
         kernels.decode(to, to if add else 0, from_, source.size, target.size, scratch)
     return out
 
@@ -64,15 +63,3 @@ def seen(array: Any, name: str, writable: bool = False) -> OnDevice:
     if not view.flags.c_contiguous:
         raise ValueError(f"an array on a device is contiguous, not of shape {view.shape} with strides {view.strides}")
     return view
-
-
-@contextmanager
-def ordered(*views: OnDevice) -> Iterator[None]:
-    """What is asked of the current stream inside comes after what these arrays' streams were asked for, and before."""
-    device, streams = cuda(), [stream for view in views for stream in view.streams()]
-    for stream in streams:
-        device.wait(device.current(), device.record(stream))
-    yield
-    end = device.record(device.current())
-    for stream in streams:
-        device.wait(stream, end)

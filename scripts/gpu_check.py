@@ -22,6 +22,7 @@ from compress.table import TABLE
 
 #: Bytes of an array that kernels are timed on, elements that are checked, and sizes that all-reduces are timed on.
 LONG, COUNT, SIZES = 1 << 28, 100_003, (1 << 10, 1 << 20, 1 << 27)
+METHODS = ("feedback(topk:ratio=0.01)", "feedback(int4:block=32)", "gtopk:ratio=0.01", "thc")
 #: Seconds after which nothing new is begun.
 LIMIT = 110
 Checks = Iterator[tuple[str, bool, str]]
@@ -124,13 +125,74 @@ def kernels() -> Checks:
             codec.decode(message, out)
             good = good and out.bytes() == codec.decode(right, np.empty_like(values)).tobytes()
             n, codes = LONG // 8 // dtype.itemsize, of_device(codec, dtype, 1)
-            with device.room(codec.nbytes(n) + codes.head) as code:
-                took = [
-                    seconds(device, partial(codes.kernels.encode.call, code, whole.address, 0, n, 0)),
-                    seconds(device, partial(codes.kernels.add.call, room.address, room.address, code, n, 0)),
-                ]
-            speeds = [n * dtype.itemsize / t / 1e9 for t in took]
-            yield f"{codec} of {dtype}", good, "{:7.0f} GB/s encoded, {:7.0f} decoded and added".format(*speeds)
+            size, short = n * dtype.itemsize, codec.nbytes(n)
+            with device.room(short + codes.head) as code:
+                encoded = seconds(device, partial(codes.kernels.encode.call, code, whole.address, 0, n, 0))
+                added = seconds(device, partial(codes.kernels.add.call, room.address, room.address, code, n, 0))
+            told = f"{size / encoded / 1e9:6.0f} GB/s encoded, {(size + short) / encoded / copy:4.0%} of a copy, "
+            told += f"{size / added / 1e9:6.0f} decoded and added, {(2 * size + short) / added / copy:4.0%}"
+            yield f"{codec} of {dtype}", good, told
+    for text in ("int8", "int4:block=32", "fp8"):
+        yield hop(device, compress.get(text), whole, room, copy)
+    yield from beside_torch(device, whole)
+
+
+def hop(device: Any, codec: Any, whole: Any, room: Any, copy: float) -> tuple[str, bool, str]:
+    """What a rank of a ring does with a message, in one kernel beside two: decode, add, encode."""
+    from allreduce.execute.device_codes import of_device
+    from compress.kernels_device.blocks import block_kernels
+
+    values, own = np.random.default_rng(2).standard_normal((2, COUNT)).astype(np.float32)
+    kernels, fused = of_device(codec, values.dtype, 1).kernels, block_kernels(codec, values.dtype).hop
+    message, n = codec.encode(values), LONG // 32
+    right = codec.encode(codec.decode(message, own.copy(), add=True))
+    x, came, out = (OnDevice(device, array) for array in (own, message, np.zeros_like(message)))
+    fused(out.address, x.address, came.address, 0, COUNT, 0)
+    with device.room(codec.nbytes(n)) as first, device.room(codec.nbytes(n)) as second:
+        kernels.encode.call(first, whole.address, 0, n, 0)
+        add = partial(kernels.add.call, room.address, whole.address, first, n, 0)
+        encode = partial(kernels.encode.call, second, room.address, 0, n, 0)
+        one = seconds(device, lambda: fused(second, whole.address, first, 0, n, 0))
+        two = seconds(device, lambda: (add(), encode()))
+    share = (4 * n + 2 * codec.nbytes(n)) / one / copy
+    told = f"{one * 1e6:6.0f} us, {share:4.0%} of a copy; by two kernels {two * 1e6:6.0f} us, {two / one:.1f} times"
+    return f"hop of {codec}", out.bytes() == right.tobytes(), told
+
+
+def beside_torch(device: Any, whole: Any) -> Checks:
+    """The largest values, beside PyTorch's way to them, where that is installed."""
+    try:
+        import torch
+    except ImportError:
+        return
+    from allreduce.execute.device_codes import of_device
+
+    if not torch.cuda.is_available():
+        return
+    codec, n, x = compress.get("topk"), LONG // 32, torch.as_tensor(whole, device="cuda")[: LONG // 32]
+    encode = of_device(codec, np.dtype(np.float32), 1).kernels.encode.call
+    with device.room(codec.nbytes(n)) as code:
+        ours = seconds(device, partial(encode, code, whole.address, 0, n, 0))
+    theirs = seconds(device, lambda: torch.topk(x.abs(), codec.nbytes(n) // 8, sorted=False))
+    told = f"{ours * 1e6:6.0f} us; torch.topk {theirs * 1e6:6.0f} us, {theirs / ours:.1f} times"
+    yield f"topk of {n} values", True, told
+
+
+def remembered(comm: Any, route: str, text: str, values: np.ndarray) -> bool:
+    """Whether a method gives what it does on the host, and remembers the same."""
+    from allreduce.execute.cuda import cuda
+
+    here, there, good = compress.get(text), compress.get(text), True
+    for step in range(3):
+        begun, mine = int(comm.engine.channel.counters[0]), values * np.float32(1 + step)
+        wishes = {"key": "values", "algorithm": "ring", "comm": comm}
+        wanted = allreduce.allreduce(mine, codec=here, **wishes)
+        comm.engine.channel.counters[0] = begun
+        out = OnDevice(cuda(), np.zeros_like(values))
+        allreduce.allreduce(OnDevice(cuda(), mine), out, codec=there, route=route, **wishes)
+        good = good and out.bytes() == wanted.tobytes()
+    parts = [method.state_dict()["memory"].get("values", {}) for method in (here, there)]
+    return good and all(parts[1][name].tobytes() == part.tobytes() for name, part in parts[0].items())
 
 
 def codecs() -> list[Any]:
@@ -169,6 +231,9 @@ def routes(comm: Any) -> Checks:
     for route in messages:
         for codec in codecs():
             yield f"{route} ring {codec}", right(route, algorithm="ring", codec=codec), ""
+    for route in messages:
+        for text in METHODS:
+            yield f"{route} ring {text}", remembered(comm, route, text, values), ""
     for route in found:
         for nbytes in SIZES:
             array, name = OnDevice(device, np.zeros(nbytes // 4, "f")), "direct" if route == "ipc" else "ring"

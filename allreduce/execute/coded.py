@@ -103,10 +103,12 @@ class Coded(Travelling):
         self.table.poll()
         self.fetch(values, strip.length)
         number = rank * STREAM + step % OPERATION
-        first = Region(PLAIN, strip.first)
-        self.table.apply(self.wire.kernels.encode, message.after(strip.start), values, first, strip.length, number)
-        if self.keeps:
-            self.lose(values, message.after(strip.start), strip, mine=self.speakers[step] == self.rank)
+        first, mine = Region(PLAIN, strip.first), self.keeps and self.speakers[step] == self.rank
+        losing = self.wire.kernels.losing if mine and values == self.left(strip) else None
+        kernel = losing or self.wire.kernels.encode
+        self.table.apply(kernel, message.after(strip.start), values, first, strip.length, number)
+        if self.keeps and not losing:
+            self.lose(values, message.after(strip.start), strip, mine)
 
     def fetch(self, values: Region, count: int) -> None:
         """Before values are read in the source, make there those that were not made yet: sendbuf plus the residual."""
@@ -125,7 +127,7 @@ class Coded(Travelling):
     def lose(self, values: Region, message: Region, strip: Strip, mine: bool) -> None:
         """Leave in the source what a message lacks of its values, which are no longer needed if they are there."""
         assert self.kernel is not None
-        left = self.source.after(strip.first * self.itemsize)
+        left = self.left(strip)
         if not mine:
             if values == left:
                 self.clear(left, strip.length)
@@ -134,6 +136,10 @@ class Coded(Travelling):
         else:
             self.rest(self.again, values, message, strip.length)
             self.table.apply(self.kernel, left, left, self.again, strip.length)
+
+    def left(self, strip: Strip) -> Region:
+        """Where what is lost of these values is left."""
+        return self.source.after(strip.first * self.itemsize)
 
     def rest(self, out: Region, values: Region, message: Region, count: int) -> None:
         """Write what a message lacks of its values."""

@@ -32,6 +32,7 @@ class Cuda:
         self.cupy = import_cupy()
         self.runtime = self.cupy.cuda.runtime
         self.device = self.cupy.cuda.Device()
+        self.number: int = self.device.id
 
     @property
     def name(self) -> bytes:
@@ -43,14 +44,10 @@ class Cuda:
         """The number of the device whose memory it is."""
         return self.runtime.pointerGetAttributes(address).device
 
-    @property
-    def number(self) -> int:
-        return self.device.id
-
     # --- memory ------------------------------------------------------------------------------------
 
     def malloc(self, nbytes: int) -> int:
-        with self.device:
+        with self.here():
             return self.runtime.malloc(nbytes)
 
     def free(self, address: int) -> None:
@@ -58,7 +55,7 @@ class Cuda:
 
     def pinned(self, nbytes: int) -> int:
         """Host memory that copies from and to the device need not wait for."""
-        with self.device:
+        with self.here():
             return self.runtime.hostAlloc(nbytes, 0)
 
     def free_pinned(self, address: int) -> None:
@@ -94,7 +91,8 @@ class Cuda:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype, order: str) -> Any:
         """An array of CuPy's."""
-        return self.cupy.empty(shape, dtype, order)
+        with self.here():
+            return self.cupy.empty(shape, dtype, order)
 
     def from_dlpack(self, tensor: Any) -> Any:
         """An array of CuPy's that is the same memory, ready on the current stream."""
@@ -104,7 +102,7 @@ class Cuda:
 
     def stream(self) -> Any:
         """A new one, which waits for no other."""
-        with self.device:
+        with self.here():
             return self.cupy.cuda.Stream(non_blocking=True)
 
     def stream_at(self, handle: int) -> Any:
@@ -112,12 +110,17 @@ class Cuda:
         return self.cupy.cuda.ExternalStream(handle)
 
     def current(self) -> Any:
-        return self.cupy.cuda.get_current_stream()
+        """This thread's, on this device."""
+        return self.cupy.cuda.get_current_stream(self.number)
+
+    def here(self) -> Any:
+        """Makes this device current; each is used once, for what was current before is kept in it, for all threads."""
+        return self.cupy.cuda.Device(self.number)
 
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
         """What is called inside runs on this device, kernels on this stream."""
-        with self.device, stream:
+        with self.here(), stream:
             yield
 
     def record(self, stream: Any, event: Any = None) -> Any:
@@ -135,19 +138,19 @@ class Cuda:
 
     def synchronize(self) -> None:
         """Wait for all that was asked of the device."""
-        self.device.synchronize()
+        self.here().synchronize()
 
     # --- other processes of this node --------------------------------------------------------------
 
     def shared_event(self) -> Any:
-        with self.device:
+        with self.here():
             return self.cupy.cuda.Event(disable_timing=True, interprocess=True)
 
     def export_event(self, event: Any) -> bytes:
         return bytes(self.runtime.ipcGetEventHandle(event.ptr))
 
     def open_event(self, handle: bytes) -> Opened:
-        with self.device:
+        with self.here():
             return Opened(self.runtime.ipcOpenEventHandle(handle))
 
     def export(self, address: int) -> bytes:
@@ -155,7 +158,7 @@ class Cuda:
         return bytes(self.runtime.ipcGetMemHandle(address))
 
     def open(self, handle: bytes) -> int:
-        with self.device:
+        with self.here():
             return self.runtime.ipcOpenMemHandle(handle)
 
     def shut(self, address: int) -> None:

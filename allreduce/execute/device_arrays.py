@@ -9,7 +9,7 @@ import numpy as np
 from .cuda import cuda
 from .elements import BFLOAT16
 
-__all__ = ["OnDevice", "is_on_device", "on_device"]
+__all__ = ["OnDevice", "is_on_device", "on_device", "view_of"]
 
 #: Of DLPack: memory of a CUDA device, and memory that its driver moves.
 DLPACK_CUDA = (2, 13)
@@ -44,6 +44,20 @@ class OnDevice(np.ndarray):
 
     def __reduce__(self) -> Any:
         raise TypeError("an array on a device cannot be pickled")
+
+    def copy(self, order: Any = "C") -> np.ndarray:
+        """Its values, in host memory, when all that the device was asked for is done."""
+        device = cuda()
+        device.synchronize()
+        read = device.read(self.ctypes.data, self.nbytes) if self.nbytes else b""
+        memory = np.frombuffer(bytearray(read), self.dtype)
+        return memory.reshape(self.shape, order="C" if self.flags.c_contiguous else "F")
+
+    def __copy__(self) -> np.ndarray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> np.ndarray:
+        return self.copy()
 
     def another(self, shape: tuple[int, ...]) -> Any:
         """A new array of the caller's kind, of this dtype; in this order if it is as long."""
@@ -130,12 +144,20 @@ def _facts(buffer: Any, name: str) -> tuple[tuple, int | None]:
     return facts, interface.get("stream")
 
 
+def view_of(
+    address: int | None, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+) -> OnDevice:
+    """An array at an address."""
+    dtype = np.dtype(dtype)
+    memory: Any = (ctypes.c_char * (prod(shape) * dtype.itemsize)).from_address(address or 0)
+    return OnDevice.__new__(OnDevice, shape, dtype, memory, 0, strides if prod(shape) else None)
+
+
 def _view(
     name: str, address: int, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None, read_only: bool
 ) -> OnDevice:
-    memory: Any = (ctypes.c_char * (prod(shape) * dtype.itemsize)).from_address(address or 0)
     try:
-        view = OnDevice.__new__(OnDevice, shape, dtype, memory, 0, strides if prod(shape) else None)
+        view = view_of(address, shape, dtype, strides)
     except ValueError:
         raise ValueError(f"{name} is not contiguous (shape {shape}, strides {strides}); pass a copy") from None
     view.flags.writeable = not read_only
@@ -143,7 +165,8 @@ def _view(
 
 
 def _is_torch(buffer: Any) -> bool:
-    return type(buffer).__module__.partition(".")[0] == "torch"
+    """Whether it is a tensor, of a class of one's own perhaps."""
+    return any(kind.__module__.partition(".")[0] == "torch" for kind in type(buffer).__mro__)
 
 
 def _handle(stream: Any) -> int:

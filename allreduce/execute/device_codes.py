@@ -1,12 +1,10 @@
 """Codecs on a CUDA device, as the kernels that a table calls: the bits are those of the host."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from compress.codec import Codec
 from compress.context import Context, Kernels
+from compress.kernels_device.coding import Decode, Encode
 
 from .cuda import cuda
 from .device_reductions import reduction
@@ -31,32 +29,41 @@ def of_device(codec: Codec, dtype: np.dtype, size: int) -> Codes:
     head = 0 if codec.exact_size else max(HEAD, found.alignment)
     total, _ = reduction(dtype, "sum")
 
-    def encode(out: int, a: int, b: int, count: int, step: int) -> None:
-        at = Context(step % STREAM, b, step // STREAM, size)
-        with cuda().room(found.scratch(count)) as scratch:
-            nbytes = found.encode(out + head, a, count, at, scratch, cuda().read)
-        if head:
-            first = np.zeros(head, np.uint8)
-            first[:HEAD] = np.frombuffer(nbytes.to_bytes(HEAD, "little"), np.uint8)
-            cuda().upload(out, first)
+    def encoding(function: Encode) -> Kernel:
+        def encode(out: int, a: int, b: int, count: int, step: int) -> None:
+            at = Context(step % STREAM, b, step // STREAM, size)
+            with cuda().room(found.scratch(count)) as scratch:
+                nbytes = function(out + head, a, count, at, scratch, cuda().read)
+            if head:
+                first = np.zeros(head, np.uint8)
+                first[:HEAD] = np.frombuffer(nbytes.to_bytes(HEAD, "little"), np.uint8)
+                cuda().upload(out, first)
 
-    def decoded(out: int, a: int, message: int, count: int) -> None:
+        return Kernel(0, encode)
+
+    def decoded(function: Decode, out: int, a: int, message: int, count: int) -> None:
         nbytes = _told(codec, message, count) if head else codec.nbytes(count)
         with cuda().room(found.scratch(count)) as scratch:
-            found.decode(out, a, message + head, nbytes, count, scratch)
+            function(out, a, message + head, nbytes, count, scratch)
+
+    def taking_away(function: Decode) -> Kernel:
+        return Kernel(0, lambda out, a, b, count, step: decoded(function, out, a, b, count))
 
     def decode(out: int, a: int, b: int, count: int, step: int) -> None:
-        decoded(out, 0, a, count)
+        decoded(found.decode, out, 0, a, count)
 
     def add(out: int, a: int, b: int, count: int, step: int) -> None:
         if not head or codec.sparse:
-            decoded(out, a, b, count)
+            decoded(found.decode, out, a, b, count)
             return
         with cuda().room(count * dtype.itemsize) as values:
-            decoded(values, 0, b, count)
+            decoded(found.decode, values, 0, b, count)
             total.call(out, a, values, count, 0)  # as on the host, where zeros that do not travel are added, too
 
-    return Codes(_kernels(encode, decode, add), head, found.alignment)
+    rest = found.rest and taking_away(found.rest)
+    losing = found.losing and encoding(found.losing)
+    kernels = Kernels(encoding(found.encode), Kernel(0, decode), Kernel(0, add), rest, losing)
+    return Codes(kernels, head, found.alignment)
 
 
 def _told(codec: Codec, message: int, count: int) -> int:
@@ -65,7 +72,3 @@ def _told(codec: Codec, message: int, count: int) -> int:
     if length > codec.nbytes(count):
         raise ValueError(f"a {codec} message of {count} values cannot have {length} bytes")
     return length
-
-
-def _kernels(*functions: Callable[..., Any]) -> Kernels:
-    return Kernels(*(Kernel(0, function) for function in functions))

@@ -67,3 +67,6 @@ T rounded(float x) { return As<T>::narrow(within(x, TOP)); }
 
 // The element plus a decoded value, which is rounded first, so that to decode, then to add, is the same.
 T plus(T x, float value) { return As<T>::narrow(Sum()(widen(x), widen(rounded(value)))); }
+
+// The element less a decoded value, which is rounded first: what a message lacks.
+T minus(T x, float value) { return As<T>::narrow(widen(x) - widen(rounded(value))); }

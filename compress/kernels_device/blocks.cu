@@ -58,9 +58,12 @@ void write_box(uint8* to, int bytes) {
         [=](int i, int k) { *(Unit*)(to + k) = *(const Unit*)(box + i); });
 }
 
+// What becomes of what is lost: nothing, it is added to something else, or takes the values' place.
+enum Losses { FORGOTTEN, ADDED, LEFT };
+
 // out = the message of the values at a, or of the sum of them and of what another message decodes to; what is lost of
-// them is added to `lost`.
-template <bool ADD, bool LOSS>
+// them goes to `lost`.
+template <bool ADD, Losses LOSSES>
 void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 index, int64 count, uint64 stream) {
     Tile tile(count);
     Eight x = load(a + tile.first, tile.me.own);
@@ -74,11 +77,14 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
     for (int j = 0; j < 8; j++) values[j] = !ADD || j < tile.me.own ? (float)widen(x.at[j]) : 0;
     encode_block(values, tile.me, noise_key(stream, index + tile.block), tile.record_of(out));
     write_box(out + tile.before, tile.bytes);
-    if (LOSS) {
+    if (LOSSES != FORGOTTEN) {
         decode_block(tile.record_of(out), tile.me, values);
-        Eight y = load(lost + tile.first, tile.me.own);
+        Eight y = LOSSES == ADDED ? load(lost + tile.first, tile.me.own) : x;
         for (int j = 0; j < 8; j++)
-            y.at[j] = As<T>::narrow(widen(y.at[j]) + (widen(x.at[j]) - widen(rounded(values[j]))));
+            if (LOSSES == ADDED)
+                y.at[j] = As<T>::narrow(widen(y.at[j]) + (widen(x.at[j]) - widen(rounded(values[j]))));
+            else
+                y.at[j] = minus(x.at[j], values[j]);
         store_together(lost + tile.first, tile.me.own, y);
     }
 }
@@ -86,16 +92,19 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 KERNEL encode(uint8* out, const T* a, int64 index, int64 count, uint64 stream) {
-    encode_tile<false, false>(out, a, nullptr, nullptr, index, count, stream);
+    encode_tile<false, FORGOTTEN>(out, a, nullptr, nullptr, index, count, stream);
 }
 KERNEL encode_losing(uint8* out, const T* a, T* lost, int64 index, int64 count, uint64 stream) {
-    encode_tile<false, true>(out, a, nullptr, lost, index, count, stream);
+    encode_tile<false, ADDED>(out, a, nullptr, lost, index, count, stream);
+}
+KERNEL losing(uint8* out, T* a, int64 index, int64 count, uint64 stream) {
+    encode_tile<false, LEFT>(out, a, nullptr, a, index, count, stream);
 }
 KERNEL hop(uint8* out, const T* a, const uint8* message, int64 index, int64 count, uint64 stream) {
-    encode_tile<true, false>(out, a, message, nullptr, index, count, stream);
+    encode_tile<true, FORGOTTEN>(out, a, message, nullptr, index, count, stream);
 }
 KERNEL hop_losing(uint8* out, const T* a, const uint8* message, T* lost, int64 index, int64 count, uint64 stream) {
-    encode_tile<true, true>(out, a, message, lost, index, count, stream);
+    encode_tile<true, ADDED>(out, a, message, lost, index, count, stream);
 }
 KERNEL decode(T* out, const uint8* message, int64 count) {
     Tile tile(count);
@@ -113,5 +122,14 @@ KERNEL add(T* out, const T* a, const uint8* message, int64 count) {
     read_box(message + tile.before, tile.bytes);
     decode_block(tile.record_of(message), tile.me, values);
     for (int j = 0; j < 8; j++) y.at[j] = plus(x.at[j], values[j]);
+    store_together(out + tile.first, tile.me.own, y);
+}
+KERNEL rest(T* out, const T* a, const uint8* message, int64 count) {
+    Tile tile(count);
+    float values[8];
+    Eight x = load(a + tile.first, tile.me.own), y;
+    read_box(message + tile.before, tile.bytes);
+    decode_block(tile.record_of(message), tile.me, values);
+    for (int j = 0; j < 8; j++) y.at[j] = minus(x.at[j], values[j]);
     store_together(out + tile.first, tile.me.own, y);
 }

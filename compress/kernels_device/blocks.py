@@ -50,7 +50,7 @@ class DeviceKernels(NamedTuple):
 
     Attributes
     ----------
-    encode, decode, add : Kernel
+    encode, decode, add, rest, losing : Kernel
         As of `Kernels`.
     hop : function (out, a, message, index, count, step)
         out = message of the sum of the values at `a` and those of another message, which is not written anywhere.
@@ -63,6 +63,8 @@ class DeviceKernels(NamedTuple):
     encode: Kernel
     decode: Kernel
     add: Kernel
+    rest: Kernel
+    losing: Kernel
     hop: Callable[..., None]
     encode_losing: Callable[..., None]
     hop_losing: Callable[..., None]
@@ -92,11 +94,13 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
     threads = max(THREADS, codec.strip // RUN)
 
     run = partial(over_runs, text, threads)
-    decode, add = run("decode", -1), run("add", -1)
+    decode, add, rest = run("decode", -1), run("add", -1), run("rest", -1)
     return DeviceKernels(
         Kernel(0, run("encode", -2)),
         Kernel(0, lambda out, a, b, count, step: decode(out, a, count)),
         Kernel(0, lambda out, a, b, count, step: add(out, a, b, count)),
+        Kernel(0, lambda out, a, b, count, step: rest(out, a, b, count)),
+        Kernel(0, run("losing", -2)),
         run("hop", -2),
         run("encode_losing", -2),
         run("hop_losing", -2),
@@ -111,13 +115,20 @@ def blockwise(codec: Blockwise, dtype: np.dtype) -> Coding:
         kernels.encode.call(out, a, at.offset, count, at.stream)
         return codec.nbytes(count)
 
+    def losing(out: int, a: int, count: int, at: Context, scratch: int, read: Read) -> int:
+        kernels.losing.call(out, a, at.offset, count, at.stream)
+        return codec.nbytes(count)
+
+    def rest(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
+        kernels.rest.call(out, a, message, count, 0)
+
     def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
         if a:
             kernels.add.call(out, a, message, count, 0)
         else:
             kernels.decode.call(out, message, 0, count, 0)
 
-    return Coding(encode, decode, lambda count: 0, 1)
+    return Coding(encode, decode, lambda count: 0, 1, rest, losing)
 
 
 def source_of(codec: Blockwise, dtype: np.dtype) -> str:

@@ -9,6 +9,8 @@ __all__ = ["Coding", "Read"]
 
 #: Returns the bytes at (address, nbytes) of device memory, when all that was launched before has run.
 Read = Callable[[int, int], bytes]
+Encode = Callable[[int, int, int, Context, int, Read], int]
+Decode = Callable[[int, int, int, int, int, int], None]
 
 
 class Coding(NamedTuple):
@@ -25,9 +27,15 @@ class Coding(NamedTuple):
         Bytes of scratch memory that both need, aligned to 8, for one call at a time.
     alignment : int
         Messages begin at multiples of so many bytes.
+    rest : function (out, a, message, nbytes, count, scratch), optional
+        out = values at a less those of the message; out may be a. Where there is a shorter way than by decoding.
+    losing : function (out, a, count, at, scratch, read), optional
+        As encode, and values at a become what the message lacks of them. Where that is one kernel.
     """
 
-    encode: Callable[[int, int, int, Context, int, Read], int]
-    decode: Callable[[int, int, int, int, int, int], None]
+    encode: Encode
+    decode: Decode
     scratch: Callable[[int], int]
     alignment: int
+    rest: Decode | None = None
+    losing: Encode | None = None

@@ -24,6 +24,8 @@ FAMILIES: dict[str, Callable[[Any, np.dtype], Coding]] = {
     "bounded": bounded,
     "randomk": randomk,
 }
+#: Where a number ends is known only when all before it have been read, which is not for a thousand threads.
+INSTEAD = {"elias": "; for elias take qsgd, which rounds alike, to a fixed width"}
 
 
 @cache
@@ -37,6 +39,6 @@ def coding(codec: Any, dtype: np.dtype) -> Coding:
     """
     package, _, module = type(codec).__module__.rpartition(".")
     if package != "compress" or module not in FAMILIES:
-        names = [name for name, entry in TABLE.items() if entry.module in FAMILIES]
-        raise TypeError(f"{codec} has no kernels for a CUDA device; have {', '.join(names)}")
+        names = ", ".join(name for name, entry in TABLE.items() if entry.module in FAMILIES)
+        raise TypeError(f"{codec} has no kernels for a CUDA device; have {names}{INSTEAD.get(module, '')}")
     return FAMILIES[module](codec, dtype)

@@ -186,11 +186,19 @@ KERNEL start(T* out, const T* a, int64 count) {
     }
 }
 
-// Adds the values of a message; an index that is damaged is passed over.
-KERNEL scatter(T* out, const uint8* message, int64 taken, int64 count, int64 wide) {
+// Calls f with every index of a message and its value; an index that is damaged is passed over.
+template <class F> void each(const uint8* message, int64 taken, int64 count, int64 wide, F f) {
     const float* values = (const float*)(message + taken * (wide ? 8 : 4));
     for (int64 k = (int64)blockIdx.x * THREADS + threadIdx.x; k < taken; k += (int64)gridDim.x * THREADS) {
         uint64 i = wide ? ((const uint64*)message)[k] : ((const uint32*)message)[k];
-        if (i < (uint64)count) out[i] = plus(out[i], values[k]);
+        if (i < (uint64)count) f(i, values[k]);
     }
+}
+
+// Adds the values of a message, or takes them away.
+KERNEL scatter(T* out, const uint8* message, int64 taken, int64 count, int64 wide) {
+    each(message, taken, count, wide, [=](uint64 i, float value) { out[i] = plus(out[i], value); });
+}
+KERNEL take(T* out, const uint8* message, int64 taken, int64 count, int64 wide) {
+    each(message, taken, count, wide, [=](uint64 i, float value) { out[i] = minus(out[i], value); });
 }

@@ -99,9 +99,11 @@ def start(dtype: np.dtype, out: int, a: int, count: int) -> None:
         launches(dtype)("start", min(-(-count // TILE), MOST_BLOCKS), out, a, count)
 
 
-def spread(dtype: np.dtype, out: int, a: int, message: int, taken: int, count: int) -> None:
-    """out = the values at a, or zeros if that is 0, plus those of a message."""
+def spread(
+    dtype: np.dtype, out: int, a: int, message: int, taken: int, count: int, how: str = "scatter"
+) -> None:
+    """out = the values at a, or zeros if that is 0, plus those of a message; "take" takes these away."""
     start(dtype, out, a, count)
     if taken:
         blocks = min(-(-taken // THREADS), MOST_BLOCKS)
-        launches(dtype)("scatter", blocks, out, message, taken, count, int(count >= WIDE))
+        launches(dtype)(how, blocks, out, message, taken, count, int(count >= WIDE))

@@ -1,5 +1,7 @@
 """Codecs that send single values and where they are: topk, threshold and sampled."""
 
+from functools import partial
+
 import numpy as np
 
 from ..context import Context
@@ -26,13 +28,15 @@ def sparse(codec: TopK | Sampled | Threshold, dtype: np.dtype) -> Coding:
             selection.write(out, taken, selection.wide)
         return taken * (4 + index_of(count).itemsize)
 
-    def decode(out: int, a: int, message: int, nbytes: int, count: int, scratch: int) -> None:
+    def decode(
+        out: int, a: int, message: int, nbytes: int, count: int, scratch: int, how: str = "scatter"
+    ) -> None:
         taken, rest = divmod(nbytes, 4 + index_of(count).itemsize)
         if rest:
             raise ValueError(f"a message of {nbytes} bytes does not fit {count} of {dtype}")
-        spread(dtype, out, a, message, taken, count)
+        spread(dtype, out, a, message, taken, count, how)
 
-    return Coding(encode, decode, lambda count: SCRATCH, 8)
+    return Coding(encode, decode, lambda count: SCRATCH, 8, partial(decode, how="take"))
 
 
 def _mark(selection: Selection, codec: TopK | Sampled | Threshold, read: Read) -> int:

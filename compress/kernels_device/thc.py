@@ -6,13 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from allreduce.execute.device_arrays import OnDevice
 from allreduce.execute.device_kernels import name_of
+from allreduce.execute.device_memory import rooms
 
+from ..context import Context
+from ..method import AllReduce
 from ..thc import THC, holding
 from .blocks import RUN, THREADS, over_runs
 from .text import text_of
 
-__all__ = ["ThcKernels", "source_of", "thc_kernels"]
+__all__ = ["ThcKernels", "in_steps", "source_of", "thc_kernels"]
 
 
 class ThcKernels(NamedTuple):
@@ -34,6 +38,22 @@ class ThcKernels(NamedTuple):
     peaks: Callable[..., None]
     quantise: Callable[..., None]
     restore: Callable[..., None]
+
+
+def in_steps(
+    method: THC, tensors: dict[str, OnDevice], outs: dict[str, OnDevice], allreduce: AllReduce, at: Context
+) -> None:
+    """As `THC.reduce`, of one tensor after the other."""
+    for key, x in tensors.items():
+        kernels, place = thc_kernels(method, x.dtype, at.size), (x.ctypes.data, outs[key].ctypes.data)
+        blocks = -(-x.size // method.block)
+        with rooms(((blocks,), np.float32), ((x.size,), kernels.codes)) as (peaks, codes):
+            steps, sums = peaks.ctypes.data, codes.ctypes.data
+            kernels.peaks(steps, place[0], x.size)
+            allreduce(peaks, op="max")
+            kernels.quantise(sums, place[0], steps, at.offset, x.size, at.stream)
+            allreduce(codes)
+            kernels.restore(place[1], sums, steps, x.size)
 
 
 def thc_kernels(method: THC, dtype: Any, size: int) -> ThcKernels:

@@ -8,22 +8,17 @@ told so. Messages under way count as well. Between the calls memory is locked: t
 
 import ctypes
 import os
-import re
 import struct
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import cpu
 import numpy as np
 from clocks import AGENTS, NONE, READ_WRITE, Array, Event, Memory, OrderError, Stream
+from touched import OF_METHODS, touched
 
 from compress.kernels_device.lookup import coding
-
-ITEMSIZES = {
-    "Half": 2, "BFloat16": 2, "unsigned char": 1, "signed char": 1, "unsigned short": 2, "signed short": 2,
-    "unsigned int": 4, "signed int": 4, "unsigned long long": 8, "signed long long": 8, "float": 4, "double": 8,
-    "Complex<float>": 8, "Complex<double>": 16,
-}  # fmt: skip
 
 
 class Fake:
@@ -168,40 +163,46 @@ class Fake:
                 self.touch(self.active, out, count * dtype.itemsize, True)
                 found.decode(out, a, message, nbytes, count, scratch)
 
-        return found._replace(encode=encode, decode=decode)
+        def rest(out, a, message, nbytes, count, scratch):
+            with self.open_for(self.active):
+                self.touch(self.active, message, nbytes, False)
+                self.touch(self.active, a, count * dtype.itemsize, False)
+                self.touch(self.active, out, count * dtype.itemsize, True)
+                found.rest(out, a, message, nbytes, count, scratch)
+
+        def losing(out, a, count, at, scratch, read):
+            with self.open_for(self.active):
+                self.touch(self.active, a, count * dtype.itemsize, False)
+                self.touch(self.active, out, codec.nbytes(count), True)
+                self.touch(self.active, a, count * dtype.itemsize, True)
+                return found.losing(out, a, count, at, scratch, read)
+
+        return found._replace(
+            encode=encode, decode=decode, rest=found.rest and rest, losing=found.losing and losing
+        )
 
     def module(self, text):
-        """As `device_kernels.module`."""
-        if "EightOf" in text:  # of codecs, see `coding`
-            return cpu.module(text)
-        return SimpleNamespace(get_function=lambda name: lambda *call: self.kernel(text, name, *call))
+        """As `device_kernels.module`; of codecs, see `coding`."""
+        whole = "EightOf" not in text
+
+        def get_function(name):
+            known = whole or name in OF_METHODS
+            return partial(self.kernel, text, name) if known else cpu.module(text).get_function(name)
+
+        return SimpleNamespace(get_function=get_function)
 
     def kernel(self, text, name, grid, block, arguments):
-        types = {which: ITEMSIZES[kind] for kind, which in re.findall(r"typedef ([\w<> ]+) (T|To|From);", text)}
         stream = self.active
         with self.open_for(stream):
-            for address, nbytes, writes in sorted(self.ranges(name, arguments, types), key=lambda r: r[2]):
+            for address, nbytes, writes in sorted(touched(self, text, name, arguments), key=lambda r: r[2]):
                 self.touch(stream, address, nbytes, writes)
             cpu.module(text).get_function(name)(grid, block, arguments)
 
-    def ranges(self, name, arguments, types):
-        if name == "cast":
-            out, a, count = arguments
-            return [(out, count * types["To"], True), (a, count * types["From"], False)]
-        if name == "divide":
-            out, a, _, count = arguments
-            operands = [a]
-        elif name.startswith("fused_"):
-            out, parts, size, count, also = arguments
-            assert not also
-            self.touch(self.active, parts, 8 * size, False)
-            memory, where = self.find(parts, 8 * size)
-            operands = memory.bytes[where].view(np.int64).tolist()
-        else:
-            assert name.startswith("reduce_") or name == "difference"
-            out, *operands, count = arguments
-        nbytes = count * types["T"]
-        return [(out, nbytes, True), *((operand, nbytes, False) for operand in operands)]
+    def numbers(self, address, count):
+        """What a kernel is told by a table."""
+        self.touch(self.active, address, 8 * count, False)
+        memory, where = self.find(address, 8 * count)
+        return memory.bytes[where].view(np.int64).tolist()
 
     # --- order
 

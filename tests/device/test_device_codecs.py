@@ -7,6 +7,7 @@ from data import DTYPES, SOME, bits, decoded, gradients
 from memory import guarded
 
 import compress
+from allreduce.execute import reductions
 from compress import Context
 from compress.kernels_device.blocks import block_kernels
 
@@ -71,6 +72,23 @@ def test_messages_and_values_are_those_of_the_host(text, dtype):
         for target in (out, term):
             kernels.add.call(at(target), at(term), at(message), n, 0)
             assert np.array_equal(bits(target), bits(total))
+
+
+@EVERY
+def test_what_a_message_lacks_is_left(text, dtype):
+    """By a kernel of its own, or by that which encodes."""
+    codec = compress.get(text)
+    kernels, difference = block_kernels(codec, dtype), reductions.difference(np.dtype(dtype))
+    for k, x in enumerate(list(inputs(codec, dtype))[1::2]):
+        n, right = x.size, codec.encode(x, at=AT)
+        left, back = np.zeros_like(x), decoded(codec, right, x)
+        difference.call(at(left), at(x), at(back), n, 0)
+        source, message, out = guarded(x, k % 3), guarded(right, k % 16), guarded(np.zeros_like(x), k % 2)
+        kernels.rest.call(at(out), at(source), at(message), n, 0)
+        assert np.array_equal(bits(out), bits(left)), (n, k)
+        again = guarded(np.zeros_like(right), k % 5)
+        kernels.losing.call(at(again), at(source), AT.offset, n, AT.stream)
+        assert again.tobytes() == right.tobytes() and np.array_equal(bits(source), bits(left)), (n, k)
 
 
 @EVERY

@@ -9,6 +9,7 @@ from data import DTYPES, bits, decoded, gradients
 from memory import guarded
 
 import compress
+from allreduce.execute import reductions
 from compress import Context
 from compress.kernels_device import bounded, selection
 from compress.kernels_device.lookup import coding
@@ -79,6 +80,22 @@ def check(codec, x, right, shift=0):
     for target in (out, term):
         kernels.decode(at(target), at(term), at(message), message.size, n, at(scratch))
         assert np.array_equal(bits(target), bits(total))
+    if kernels.rest:
+        left, source = guarded(np.zeros_like(x)), guarded(x, 1)
+        for target in (left, source):
+            kernels.rest(at(target), at(source), at(message), message.size, n, at(scratch))
+            assert np.array_equal(bits(target), bits(rest(codec, right, x)))
+
+
+def rest(codec, message, x):
+    """What a message lacks of values, by the host's own way or else by decoding."""
+    left, own = np.zeros_like(x), codec.kernels(x.dtype)
+    if own and own.rest:
+        own.rest.call(at(left), at(x), at(message), x.size, 0)
+    else:
+        back = decoded(codec, message, x)
+        reductions.difference(x.dtype).call(at(left), at(x), at(back), x.size, 0)
+    return left
 
 
 @pytest.mark.parametrize("text, dtype", CASES, ids=str)

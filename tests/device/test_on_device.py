@@ -10,7 +10,7 @@ from data import bits, gradients
 from fake import Fake
 
 import compress
-from allreduce.execute import cuda, device_arrays, device_kernels
+from allreduce.execute import cuda, device_arrays, device_kernels, device_memory
 from compress import Context, on_device
 from compress.kernels_device import lookup
 
@@ -21,7 +21,7 @@ AT = Context(step=2, offset=512, rank=1, size=2)
 @pytest.fixture
 def fake(monkeypatch):
     fake = Fake(0)
-    for module in (cuda, device_arrays, on_device):
+    for module in (cuda, device_arrays, device_memory, on_device):
         monkeypatch.setattr(module, "cuda", lambda: fake)
     monkeypatch.setattr(device_kernels, "module", fake.module)
     for module in (lookup, on_device):
@@ -70,6 +70,11 @@ def test_codecs_without_kernels_say_which_have_some(fake, text):
     for call in (lambda: codec.encode(fake.put(x)), lambda: codec.decode(message, fake.put(x))):
         with pytest.raises(TypeError, match=rf"{text}.* has no kernels for a CUDA device; have float16, .*randomk"):
             call()
+
+
+def test_what_to_take_for_a_code_that_is_read_bit_by_bit(fake):
+    with pytest.raises(TypeError, match="for elias take qsgd, which rounds alike, to a fixed width"):
+        compress.get("elias").encode(fake.put(np.zeros(8, np.float32)))
 
 
 def test_what_does_not_fit_is_refused(fake):

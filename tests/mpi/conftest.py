@@ -9,6 +9,7 @@ from mpi4py import MPI
 from witness import RANK, modules_with
 
 import allreduce
+import compress.kernels_device.methods  # noqa: F401
 from allreduce import routes
 from allreduce.engine import engine_of
 from allreduce.execute import aware, cuda, device_kernels, mpi_abi, plan

@@ -23,7 +23,8 @@ def short(monkeypatch):
     """A few codecs and algorithms of everything."""
     few = [compress.get(text) for text in ("int8", "topk", "bounded")]
     assert set(few) < set(gpu_check.codecs())
-    for name, value in (("LONG", 1 << 14), ("COUNT", 1003), ("SIZES", (1 << 10,)), ("codecs", lambda: few)):
+    everything = {"LONG": 1 << 14, "COUNT": 1003, "SIZES": (1 << 10,), "LIMIT": 1000, "codecs": lambda: few}
+    for name, value in everything.items():
         monkeypatch.setattr(gpu_check, name, value)
     monkeypatch.setattr(gpu_check, "seconds", lambda cuda, call, calls=10: (call(), 1e-3)[1])
     monkeypatch.setattr("allreduce.algorithms", lambda: ["ring", "recursive_doubling"])
@@ -33,8 +34,9 @@ def test_what_it_says(fake, short, capsys, monkeypatch):
     assert gpu_check.check(MPI.COMM_WORLD) == 0
     said = capsys.readouterr().out.splitlines()
     assert bool(said) == (RANK == 0)
-    wanted = ["PASS  copy", "PASS  sum of float32", "PASS  int8 of float32"] if SIZE == 1 else [
-        "PASS  staged ring", "PASS  staged ring int8", "PASS  staged ring no codec, 1024 bytes",
+    wanted = ["PASS  copy", "PASS  sum of float32", "PASS  int8 of float32", "PASS  hop of int8"] if SIZE == 1 else [
+        "PASS  staged ring", "PASS  staged ring int8", "PASS  staged ring feedback(topk:ratio=0.01)",
+        "PASS  staged ring thc", "PASS  staged ring no codec, 1024 bytes",
     ]  # fmt: skip
     for line in wanted if RANK == 0 else []:
         assert any(text.startswith(line) for text in said), said

@@ -1,0 +1,34 @@
+// What differences.py does before and after an all-reduce. What is kept is the state of this rank, and, of a second
+// tensor that is told to be the same, that of all ranks.
+
+// values = how the tensor differs from the state
+KERNEL apart(W* values, const Tensor* tensors, int64 many) {
+    Part part(tensors, 1);
+    Eight x = load(part.of.x + part.i, part.own);
+    Wide state = load(part.of.kept + part.i, part.own);
+    for (int j = 0; j < 8; j++) state.at[j] = wide(x.at[j]) - state.at[j];
+    store(values + part.place, part.own, state);
+}
+
+// The result = the sum of all states and changes. In a vector of what is lost, then of the changes, these become the
+// next states; odd if one is not finite.
+KERNEL go_on(W* vector, uint64* odd, const Tensor* tensors, int64 many, int64 alpha) {
+    Part part(tensors, 1);
+    W* changes = vector + tensors[1].first;
+    Eight x = load(part.of.x + part.i, part.own);
+    Wide state = load(part.of.kept + part.i, part.own), total = load(tensors[1].kept + part.i, part.own);
+    Wide lost = load(vector + part.i, part.own), change = load(changes + part.i, part.own);
+    W share = __longlong_as_double(alpha);
+    bool bad = false;
+    for (int j = 0; j < 8; j++) {
+        W moved = wide(x.at[j]) - state.at[j] - lost.at[j];
+        x.at[j] = As<T>::narrow(total.at[j] + change.at[j]);
+        lost.at[j] = state.at[j] + share * moved;
+        change.at[j] = total.at[j] + share * change.at[j];
+        bad |= !finite(lost.at[j]) || !finite(change.at[j]);
+    }
+    store(part.of.out + part.i, part.own, x);
+    store(vector + part.i, part.own, lost);
+    store(changes + part.i, part.own, change);
+    if (bad) odd[0] = odd[1] = 1;
+}

@@ -1,0 +1,100 @@
+"""What kernels read and write: (address, bytes, whether it is written)."""
+
+import re
+
+import numpy as np
+
+ITEMSIZES = {
+    "Half": 2, "BFloat16": 2, "unsigned char": 1, "signed char": 1, "unsigned short": 2, "signed short": 2,
+    "unsigned int": 4, "signed int": 4, "unsigned long long": 8, "signed long long": 8, "float": 4, "double": 8,
+    "Complex<float>": 8, "Complex<double>": 16,
+}  # fmt: skip
+
+
+def touched(fake, text, name, arguments):
+    """By a kernel of a source text."""
+    types = {which: ITEMSIZES[kind] for kind, which in re.findall(r"typedef ([\w<> ]+) (T|To|From|W|Code);", text)}
+    if name in OF_METHODS:
+        block = re.search(r"constexpr int BLOCK = (\d+);", text)
+        return OF_METHODS[name](fake, types, block and int(block[1]), *arguments)
+    if name == "cast":
+        out, a, count = arguments
+        return [(out, count * types["To"], True), (a, count * types["From"], False)]
+    if name == "divide":
+        out, a, _, count = arguments
+        operands = [a]
+    elif name.startswith("fused_"):
+        out, parts, size, count, also = arguments
+        assert not also
+        operands = fake.numbers(parts, size)
+    else:
+        assert name.startswith("reduce_") or name == "difference"
+        out, *operands, count = arguments
+    nbytes = count * types["T"]
+    return [(out, nbytes, True), *((operand, nbytes, False) for operand in operands)]
+
+
+def tensors(fake, table, many):
+    """Of memory.cu: (x, kept, out, first, count, tile) of each."""
+    return np.reshape(fake.numbers(table, 6 * many), (many, 6)).tolist()
+
+
+def wanted(fake, types, _, values, table, many):
+    for x, residual, _, first, count, _ in tensors(fake, table, many):
+        yield from ((x, types["T"] * count, False), (residual, types["W"] * count, False))
+        yield values + types["W"] * first, types["W"] * count, True
+
+
+def finish(fake, types, _, total, lost, odd, table, many, answers):
+    for k, (_, _, out, first, count, _) in enumerate(tensors(fake, table, many)):
+        place, wide = types["W"] * first, types["W"] * count
+        yield from ((total + place, wide, False), (lost + place, wide, False), (odd + 8 * k, 8, True))
+        if out != total:
+            yield out, types["T"] * count, True
+        if types["T"] < types["W"] and answers:
+            yield lost + place, wide, True
+
+
+def keep(fake, types, _, lost, odd, table, many):
+    for k, (_, residual, _, first, count, _) in enumerate(tensors(fake, table, many)):
+        yield from ((lost + types["W"] * first, types["W"] * count, False), (odd + 8 * k, 8, False))
+        yield residual, types["W"] * count, True
+
+
+def apart(fake, types, _, values, table, many):
+    return wanted(fake, types, _, values, table, 1)
+
+
+def go_on(fake, types, _, vector, odd, table, many, alpha):
+    (x, own, out, _, count, _), (_, total, _, first, _, _) = tensors(fake, table, 2)
+    wide = types["W"] * count
+    yield from ((place, wide, False) for place in (own, total))
+    yield from ((x, types["T"] * count, False), (out, types["T"] * count, True), (odd, 16, True))
+    for place in (vector, vector + types["W"] * first):
+        yield from ((place, wide, False), (place, wide, True))
+
+
+def peaks(fake, types, block, out, a, count):
+    return [(a, count * types["T"], False), (out, 4 * -(-count // block), True)]
+
+
+def quantise(fake, types, block, out, a, peaks, index, count, stream):
+    return [(a, count * types["T"], False), (peaks, 4 * -(-count // block), False), (out, count * types["Code"], True)]
+
+
+def restore(fake, types, block, out, sums, peaks, count):
+    read = [(sums, count * types["Code"], False), (peaks, 4 * -(-count // block), False)]
+    return [*read, (out, count * types["T"], True)]
+
+
+def hop(fake, types, _, out, a, message, index, count, stream):
+    """All that there is of both messages."""
+    whole = [fake.find(address, 1)[0].nbytes for address in (message, out)]
+    return [(a, count * types["T"], False), (message, whole[0], False), (out, whole[1], True)]
+
+
+#: Kernels of methods, and of no codec as `lookup` has it: they work on whole arrays.
+OF_METHODS = {
+    function.__name__: function
+    for function in (wanted, finish, keep, apart, go_on, peaks, quantise, restore, hop)
+}
