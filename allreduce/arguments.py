@@ -81,7 +81,7 @@ def _gathered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tu
         whole = _array(recvbuf, "recvbuf", writeable=True)
         _check_shares(whole, "recvbuf", size)
         part = whole.size // size
-        return whole.reshape(-1)[rank * part : (rank + 1) * part], whole, recvbuf
+        return whole.reshape(-1, order="A")[rank * part : (rank + 1) * part], whole, recvbuf
     send = _array(sendbuf, "sendbuf")
     if recvbuf is None and isinstance(send, OnDevice):
         if not send.flags.c_contiguous:
