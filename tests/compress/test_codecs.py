@@ -17,7 +17,7 @@ GUARD = 16
 #: One of every kind that is not in SOME.
 OTHERS = [
     "dynamic", "elias:levels=10,block=256", "spikes:width=3", "natural", "sampled:ratio=0.05",
-    "blocktopk:ratio=0.3,block=16", "randomk:ratio=0.2", "eden:width=1,block=256",
+    "blocktopk:ratio=0.3,block=16", "randomk:ratio=0.2", "eden:width=1,block=8",
 ]  # fmt: skip
 
 
@@ -157,6 +157,13 @@ def test_error_is_within_the_bound_in_every_dtype(text, dtype):
         out = decoded(codec, codec.encode(x), x)
         assert np.isfinite(out).all(), name
         assert (np.abs(out.astype(np.float64) - x.astype(np.float64)) <= codec.bound(x)).all(), name
+
+
+@pytest.mark.parametrize("text", ["topk:ratio=0.1", "sampled:ratio=0.05"])
+def test_the_largest_are_those_of_float32(text):
+    x = 1 + np.arange(100) * 1e-12
+    codec = CODECS[text]
+    assert (np.abs(decoded(codec, codec.encode(x), x) - x) <= codec.bound(x)).all()
 
 
 @EVERY
