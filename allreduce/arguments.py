@@ -10,7 +10,7 @@ from mpi4py import MPI
 from .buffers import as_array, check_pair
 from .checks import whole
 from .execute.device_arrays import OnDevice
-from .execute.elements import BFLOAT16
+from .execute.elements import type_named
 
 __all__ = ["arrays", "room"]
 
@@ -26,8 +26,8 @@ def room(shape: Any, dtype: Any, size: int) -> tuple[tuple[int, ...], np.dtype, 
     TypeError, ValueError
         Naming what was given and what is allowed.
     """
-    dtype = BFLOAT16 if str(dtype) == "bfloat16" else np.dtype(dtype)
-    if dtype.hasobject:
+    dtype = type_named("dtype", dtype)
+    if dtype.hasobject or not dtype.itemsize:
         raise TypeError(f"dtype must be of numbers, not {dtype}")
     shape = tuple(whole("a length", n, 0) for n in (shape if isinstance(shape, Iterable) else (shape,)))
     nbytes = prod(shape) * dtype.itemsize
@@ -81,7 +81,7 @@ def _gathered(sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> tu
         whole = _array(recvbuf, "recvbuf", writeable=True)
         _check_shares(whole, "recvbuf", size)
         part = whole.size // size
-        return whole.reshape(-1)[rank * part : (rank + 1) * part], whole, recvbuf
+        return whole.reshape(-1, order="A")[rank * part : (rank + 1) * part], whole, recvbuf
     send = _array(sendbuf, "sendbuf")
     if recvbuf is None and isinstance(send, OnDevice):
         if not send.flags.c_contiguous:

@@ -13,7 +13,7 @@ from compress.doors import DTYPES
 from compress.method import Method
 
 from .execute.device_arrays import OnDevice, is_on_device, on_device
-from .execute.elements import BFLOAT16, Kernel
+from .execute.elements import BFLOAT16, Kernel, type_named
 from .execute.reductions import check, python_kernel
 from .execute.wire import try_out
 
@@ -52,6 +52,8 @@ def as_array(buffer: Any, name: str, writeable: bool = False, anywhere: bool = F
     array = buffer if isinstance(buffer, np.ndarray) else _view(buffer, name, anywhere)
     if array.dtype.hasobject:
         raise Unsupported(f"{name} holds Python objects (dtype {array.dtype}), which cannot be sent as bytes")
+    if not array.dtype.itemsize:
+        raise Unsupported(f"{name} has dtype {array.dtype}, of no bytes")
     if not array.dtype.isnative:
         native = array.dtype.newbyteorder("=")
         raise TypeError(f"{name} has dtype {array.dtype} in foreign byte order; pass {name}.astype({str(native)!r})")
@@ -150,7 +152,7 @@ def as_type(accumulate: Any, dtype: np.dtype, op: Any) -> np.dtype | None:
     """
     if accumulate is None:
         return None
-    wide = BFLOAT16 if str(accumulate) == "bfloat16" else np.dtype(accumulate)
+    wide = type_named("accumulate", accumulate)
     if wide == dtype:
         return None
     floats = dtype.kind == "f" or dtype == BFLOAT16

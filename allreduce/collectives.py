@@ -85,7 +85,7 @@ def allreduce(
         state = fast[sendbuf.dtype, sendbuf.size, op, algorithm, accumulate, codec]
     except (KeyError, AttributeError, TypeError):
         state = 0
-    if state and recvbuf is not None and not in_flight:
+    if state and recvbuf is not None and not in_flight and route == "auto" and stream is None:
         try:
             code = loop.run(state, id(sendbuf), id(recvbuf))
             if code == DONE:

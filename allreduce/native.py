@@ -39,7 +39,8 @@ def native(comm: MPI.Intracomm, collective: str, send: np.ndarray, recv: np.ndar
         "bcast": lambda: comm.Bcast(recv, root),
     }[collective]()
     if op == "avg" and (collective != "reduce" or comm.rank == root):
-        part = recv.reshape(-1)[: recv.size // comm.size if send is recv and collective == "reduce_scatter" else None]
+        share = recv.size // comm.size if send is recv and collective == "reduce_scatter" else recv.size
+        part = recv.reshape(-1, order="A")[:share]  # never a copy
         if recv.dtype.kind in "iu":
             part //= comm.size
         else:

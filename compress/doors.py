@@ -66,6 +66,8 @@ def room(out: np.ndarray | None, nbytes: int) -> np.ndarray:
     """Where a message goes."""
     if out is None:
         return np.empty(nbytes, np.uint8)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"a message is written to an array of uint8, not to {type(out).__name__}")
     if out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable or out.size < nbytes:
         raise ValueError(f"a message takes {nbytes} contiguous, writable bytes of uint8, not {out.size} of {out.dtype}")
     return out.reshape(-1)[:nbytes]
@@ -73,6 +75,9 @@ def room(out: np.ndarray | None, nbytes: int) -> np.ndarray:
 
 def readable(codec: Any, message: np.ndarray, out: np.ndarray) -> np.ndarray:
     """A message, as one run of memory, that fits what it is decoded into."""
+    for array in (message, out):
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"a message and what it is decoded into are arrays, not {type(array).__name__}")
     if message.dtype != np.uint8:
         raise TypeError(f"a message is an array of uint8, not of {message.dtype}")
     if out.dtype.name not in DTYPES:

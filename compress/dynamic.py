@@ -82,7 +82,7 @@ class Dynamic(Blockwise):
         filled = np.zeros((groups, GROUP))
         filled.reshape(-1)[: x.size] = x
         step = 2.0 ** (np.floor(np.log2(top)) - 8)
-        top = min(np.ceil(top / step) * step, float(LARGEST))
+        top = min(np.ceil(top / step) * step, 2.0**128 - 2.0**119)
         depths, classes, grades = np.empty(groups, np.int32), np.empty(groups, np.uint8), np.empty(groups, np.int32)
         fitting = (1 - 2.0 ** -int(self.bits)) * filled.max(axis=1) / top
         for g, ratio in enumerate(fitting.astype(np.float32)):

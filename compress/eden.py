@@ -104,7 +104,7 @@ def encode_block(params: Any, x: Any, n: int, out: int, key: Any, codes: Any, wo
         codes[i] = np.uint8(bits_of_float(work[i]) >> np.uint32(31) << np.uint32(width - 1) | np.uint32(centre))
     dot = tree_sum(products, size)
     at32(out, 1)[0] = key
-    scale = norm / dot * unit if dot > 0 else np.float32(0)
+    scale = min(norm / dot * unit, LARGEST) if dot > 0 else np.float32(0)
     floats(out + 4, 1)[0] = scale if finite else np.float32(np.nan)
     pack(width, words, size, out + 8)
 

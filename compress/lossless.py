@@ -57,7 +57,7 @@ class Lossless(Exact):
         if not out.size:
             return out
         planes = message[1:].tobytes()
-        if message[0]:
+        if message[:1].any():
             planes = decompressed(planes, out.nbytes)
         if len(planes) != out.nbytes:
             raise ValueError(f"a message of {len(planes)} bytes of values does not fit {out.size} of {out.dtype}")
@@ -73,6 +73,8 @@ def decompressed(message: bytes, most: int) -> bytes:
     """What was compressed, if it is not longer."""
     library = zstandard()
     try:
+        if library.frame_content_size(message) > most:  # whatever it says would be believed
+            raise ValueError(f"a damaged message of {len(message)} bytes, which claims to hold more than {most}")
         return bytes(library.ZstdDecompressor().decompress(message, max_output_size=most))
     except library.ZstdError as error:
         raise ValueError(f"a damaged message of {len(message)} bytes: {error}") from None

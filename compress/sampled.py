@@ -60,9 +60,9 @@ class Sampled(Sparse):
         return self.most(n) * (4 + index_of(n).itemsize)
 
     def errors(self, x: np.ndarray) -> np.ndarray:
-        sure = ceil(FEWEST * kept(self.ratio, x.size))
-        least = np.partition(x, x.size - sure, axis=None)[x.size - sure] if sure else 0.0
-        return np.where(x > least, 0, x)
+        sure, chosen = ceil(FEWEST * kept(self.ratio, x.size)), x.astype(np.float32)
+        least = np.partition(chosen, x.size - sure, axis=None)[x.size - sure] if sure else 0.0
+        return np.where(chosen > least, 0, x)
 
     def choose(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         room = self.most(x.size) + STRIP

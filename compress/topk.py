@@ -57,9 +57,9 @@ class TopK(Codec):
         return kept(self.ratio, n) * (12 if n >= WIDE else 8)
 
     def errors(self, x: np.ndarray) -> np.ndarray:
-        k = kept(self.ratio, x.size)
-        least = np.partition(x, x.size - k, axis=None)[x.size - k] if k else 0.0
-        return np.where(x > least, 0, x)
+        k, chosen = kept(self.ratio, x.size), x.astype(np.float32)
+        least = np.partition(chosen, x.size - k, axis=None)[x.size - k] if k else 0.0
+        return np.where(chosen > least, 0, x)
 
     def kernels(self, dtype: Any) -> Kernels:
         return _kernels(float(self.ratio), WIDE, CODES.index(np.dtype(dtype)))

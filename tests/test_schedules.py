@@ -42,7 +42,7 @@ UNEVEN = (((0,), (1, 2, 3, 4), (5, 6)), ((0, 1, 2), (3, 4), (5,)), ((0, 1, 2, 3,
 SCATTERED = (((0, 3, 6), (1, 4), (2, 5)), ((5, 1), (0, 2), (4, 3)), ((6, 0, 3), (5,), (1, 4, 2)))
 VARIANTS = [
     *(("recursive_multiplying", 17, {"radix": k}) for k in (2, 3, 4, 5)),
-    *(("kary_tree", 17, {"radix": k}) for k in (1, 2, 3, 4, 5)),
+    *(("kary_tree", 17, {"radix": k}) for k in (1, 2, 3, 4, 5, 10**18)),
     *(("pipelined_tree", 11, {"segments": s}) for s in (1, 2, 3, 4, 5)),
     *(("double_binary_tree", p, {"segments": s}) for s in (1, 2, 3, 4, 5) for p in (3, 8, 11)),
     *(("multi_ring", p, {"rings": n}) for n in (1, 2, 3, 5) for p in (6, 7, 12)),
@@ -424,7 +424,10 @@ def test_facts_in_the_table_are_checked(monkeypatch, function, facts, words):
         ("ring", 4, {"radix": 2}, "ring has no parameter 'radix'; it has none"),
         ("kary_tree:raddix=2", 4, {}, "kary_tree has no parameter 'raddix'; it has radix"),
         ("kary_tree", 4, {"radix": 0}, "at least 1, not 0"),
-        ("pipelined_tree", 4, {"segments": 2.5}, "expected a whole number of at least 1, not 2.5"),
+        ("pipelined_tree", 4, {"segments": 2.5}, "expected a whole number from 1 to 1024, not 2.5"),
+        ("double_tree:segments=99999999999", 4, {}, "from 1 to 1024, not 99999999999"),
+        ("kary_tree:radix=2, radix=3", 4, {}, "'radix' twice"),
+        ("kary_tree:radix=2", 4, {"radix": 3}, "'radix' twice"),
         ("recursive_multiplying", 4, {"radix": 1}, "at least 2, not 1"),
     ],
 )

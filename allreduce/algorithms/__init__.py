@@ -1,7 +1,7 @@
 """The table of algorithms: every fact that the rest of the project needs to know about one stands here."""
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 from ..checks import parameters, whole
@@ -93,6 +93,10 @@ COLLECTIVES = {
 }
 
 
+#: Schedules of more are longer than what steps of random numbers are told apart by, and take seconds to make.
+MOST_SEGMENTS = 1 << 10
+
+
 def supporting(collective: str) -> list[str]:
     """The names of the algorithms that can do this collective."""
     if not isinstance(collective, str) or collective not in COLLECTIVES:
@@ -122,8 +126,10 @@ def parse(name: str, size: int, collective: str = "allreduce", **params: Any) ->
         raise ValueError(f"{key} cannot do {collective}; {', '.join(allowed)} can")
     size = whole("size", size, 1)
     for option in filter(None, options.split(",")):
-        param, _, value = option.partition("=")
-        params[param.strip()] = value.strip()
+        param, _, value = (part.strip() for part in option.partition("="))
+        if param in params:
+            raise ValueError(f"{key} is given {param!r} twice")
+        params[param] = value
     known = list(parameters(TABLE[key].function))[2:]
     for param, value in params.items():
         if param not in known:
@@ -171,11 +177,12 @@ def _check_orders(_: str, size: int, orders: Any) -> None:
             raise ValueError(f"order {tuple(order)} is no permutation of the {size} ranks")
 
 
-def _check_int(default: int, **other: int) -> Callable[[str, int, Any], None]:
+def _check_int(default: int, most: float = inf, **other: int) -> Callable[[str, int, Any], None]:
     def check(key: str, _: int, value: Any) -> None:
         least = other.get(key, default)
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"expected a whole number of at least {least}, not {value!r}")
+        if not isinstance(value, int) or not least <= value <= most:
+            allowed = f"of at least {least}" if most == inf else f"from {least} to {most}"
+            raise ValueError(f"expected a whole number {allowed}, not {value!r}")
 
     return check
 
@@ -186,7 +193,7 @@ CHECKS: dict[str, Callable[[str, int, Any], None]] = {
     "orders": _check_orders,
     "radix": _check_int(1, recursive_multiplying=2),
     "rings": _check_int(1),
-    "segments": _check_int(1),
+    "segments": _check_int(1, MOST_SEGMENTS),
 }
 
 

@@ -54,7 +54,7 @@ def kary_tree(rank: int, size: int, radix: int = 4) -> Schedule:
     See: MPICH, tree algorithms.
     """
     parent = (rank - 1) // radix if rank else None
-    children = [c for c in range(radix * rank + 1, radix * rank + radix + 1) if c < size]
+    children = list(range(radix * rank + 1, min(radix * rank + radix + 1, size)))
 
     def depth(of: int) -> int:
         level = 0

@@ -18,7 +18,7 @@ from .cache import callback
 from .half import HAS_F16C, float_to_bfloat16, float_to_half_by_bits, half_to_float_by_bits
 from .machine import compiling, float_from_bits, float_to_half, half_to_float, maximum, minimum, pointer
 
-__all__ = ["CODES", "OPS", "Kernel", "combine", "compiled", "narrow", "quotient", "stored", "widen"]
+__all__ = ["CODES", "OPS", "Kernel", "combine", "compiled", "narrow", "quotient", "stored", "type_named", "widen"]
 
 OPS = ("sum", "prod", "min", "max", "avg", "land", "lor", "lxor", "band", "bor", "bxor")
 SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR = range(len(OPS))
@@ -32,6 +32,20 @@ CODES = (
 FLOAT16_CODE, BFLOAT16_CODE, BOOL_CODE = (CODES.index(d) for d in (np.dtype(np.float16), BFLOAT16, np.dtype(bool)))
 STORED = tuple(np.dtype({2: "u2", 1: "u1"}[d.itemsize]) if d.num >= 23 or d.kind in "b" else d for d in CODES)
 LONG = (np.dtype(np.longdouble), np.dtype(np.clongdouble))
+
+
+def type_named(what: str, value: Any) -> np.dtype:
+    """A dtype, bfloat16 included.
+
+    Raises
+    ------
+    TypeError
+        Naming what it is and what was given.
+    """
+    try:
+        return BFLOAT16 if str(value) == "bfloat16" else np.dtype(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} must be a dtype such as 'float32', not {value!r}") from None
 
 
 class Kernel(NamedTuple):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Request:
 
     def __init__(self, operation: Operation, result: Any) -> None:
         self.operation, self.result, self.done = operation, result, False
-        self.thread = get_ident()
+        self.thread, self.moving = get_ident(), Lock()
         in_flight.append(self)
 
     def Wait(self, status: Any = None) -> bool:
@@ -68,10 +68,26 @@ class Request:
         return self.result
 
     def progress(self) -> None:
-        """Move on without waiting."""
-        with breaking_off(self.operation):
-            if self.operation.advance(patient=False) == DONE:
-                self.complete()
+        """Move on without waiting, unless another thread does so, which may wait for what this one began."""
+        if self.moving.acquire(blocking=False):
+            try:
+                with breaking_off(self.operation):
+                    self._move(patient=False)
+            finally:
+                self.moving.release()
+
+    def move(self, patient: bool) -> int:
+        """Move on; DONE or AGAIN, as of an operation."""
+        with self.moving:
+            return self._move(patient)
+
+    def _move(self, patient: bool) -> int:
+        if self.done:
+            return DONE
+        code = self.operation.advance(patient)
+        if code == DONE:
+            self.complete()
+        return code
 
     def complete(self) -> None:
         """Let go of the buffers."""
@@ -138,20 +154,19 @@ def finish(operation: Operation, request: Request | None = None) -> None:
     ------
     CollectiveTimeout, mpi4py.MPI.Exception
     """
-    patience = Patience()
+    patience, move = Patience(), request.move if request else operation.advance
     with breaking_off(operation):
         while True:
             others = beside(request)
-            if operation.advance(patient=not others) == DONE:
+            if move(not others) == DONE:
                 break
             for other in others:
                 other.progress()
             if others:
                 patience.rest([operation, *(other.operation for other in others)])
             operation.expire()
-    operation.buffers = ()
-    if request:
-        request.complete()
+    if not request:
+        operation.buffers = ()
 
 
 def waitall(requests: Iterable[Any]) -> list[Any]:

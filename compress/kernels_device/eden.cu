@@ -57,6 +57,7 @@ void encode_block(const float* x, Member me, uint64 key, uint8* out) {
         products[j] = first < size ? t * centre : 0;
     }
     float dot = tree_sum(products), scale = finite ? dot > 0 ? norm / dot * unit : 0 : __uint_as_float(0x7FC00000);
+    scale = scale > LARGEST ? LARGEST : scale;
     if (me.own && me.place == 0) put_bytes<8>(out, (uint64)__float_as_uint(scale) << 32 | (uint32)key);
     pack<WIDTH>(codes, me.count && first < size ? 8 : 0, out + 8 + WIDTH * me.place);
 }

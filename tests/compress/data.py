@@ -16,7 +16,7 @@ CONFIGS = [
     "sign:block=64", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "natural", "natural:rounding=nearest,block=32",
     "topk:ratio=0.1", "sampled:ratio=0.05", "threshold:least=0.5", "blocktopk:ratio=0.3,block=16",
     "randomk:ratio=0.2", "randomk:ratio=0.2,unbiased=False", "lossless", "sparse",
-    "bounded:eb=0.02", "eden:block=64", "eden:width=1,block=256",
+    "bounded:eb=0.02", "eden:block=64", "eden:width=1,block=8",
 ]  # fmt: skip
 CODECS = {text: compress.get(text) for text in CONFIGS}
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
@@ -50,6 +50,7 @@ def gradients(n: int, seed: int = 0) -> dict[str, np.ndarray]:
         "constant": np.full(n, -0.3, np.float32),
         "denormal": (gauss * np.float32(2.0**-64)) * np.float32(2.0**-72),
         "mixed": gauss * np.exp2(rng.integers(-140, 126, n)).astype(np.float32),
+        "nearly largest": np.clip(gauss / 2, -1, 1) * np.finfo(np.float32).max,
         "largest": np.where(gauss < 0, -1, 1).astype(np.float32) * np.finfo(np.float32).max,
         **{name: np.resize(rows[seed % len(rows) :], n) for name, rows in STORED.items()},
     }

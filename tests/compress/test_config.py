@@ -139,3 +139,9 @@ def test_what_cannot_be_encoded_is_refused():
         codec.encode(np.zeros(3, np.float32), out=np.zeros(9, np.uint8))
     with pytest.raises(ValueError, match="read-only or not contiguous"):
         codec.decode(np.zeros(10, np.uint8), np.zeros(6, np.float32)[::2])
+    with pytest.raises(TypeError, match="are arrays, not bytes"):
+        codec.decode(bytes(10), np.zeros(3, np.float32))
+    with pytest.raises(TypeError, match="are arrays, not list"):
+        codec.decode(np.zeros(10, np.uint8), [0.0, 0.0, 0.0])
+    with pytest.raises(TypeError, match="an array of uint8, not to bytearray"):
+        codec.encode(np.zeros(3, np.float32), out=bytearray(10))

@@ -119,7 +119,7 @@ def test_one_of_five_errs_by_four_times_the_square_or_four_fifths_of_it(text, sh
 ])  # fmt: skip
 def test_what_keeps_the_largest_contracts(text, kept):
     for name, x in gradients(4096).items():
-        if name not in ("mixed", "largest"):  # squares of which overflow
+        if name not in ("mixed", "nearly largest", "largest"):  # squares of which overflow
             assert mean_error(CODECS[text], x, 1) <= (1 - kept) * squares(x) * (1 + 1e-6), name
 
 

@@ -17,7 +17,7 @@ CONFIGS = [
     "terngrad", "qsgd:width=4", "qsgd:block=1024", "fp8", "fp8:format=e5m2,block=16", "mxfp8", "float16", "bfloat16",
     "sign:block=64", "sign", "natural", "dynamic", "dynamic:bits=3", "dynamic:bits=7.5",
     "spikes:width=3", "spikes:block=128,rounding=stochastic", "spikes:block=8",
-    "eden:block=64", "eden:width=1,block=256", "eden:width=3,block=2048",
+    "eden:block=64", "eden:width=1,block=8", "eden:width=1,block=256", "eden:width=3,block=2048",
 ]  # fmt: skip
 CASES = [(text, dtype) for text in CONFIGS for dtype in (DTYPES if text in SOME else DTYPES[:1])]
 CASES += [("dynamic", DTYPES[2]), ("spikes:width=3", DTYPES[1]), ("spikes:width=3", DTYPES[2])]

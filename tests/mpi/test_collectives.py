@@ -542,6 +542,18 @@ def test_allgather_of_fortran_arrays_stacks_them():
         verdict.equal(got, data, "fortran")
 
 
+@pytest.mark.parametrize("algorithm", ["auto", "ring", "native"])
+def test_fortran_arrays_in_place(algorithm):
+    """A share is a run of memory, here a column."""
+    data, whole = np.arange(6.0 * SIZE).reshape(SIZE, 6), np.zeros((6, SIZE), order="F")
+    with Verdict() as verdict:
+        whole[:, RANK] = data[RANK]
+        allreduce.allgather(MPI.IN_PLACE, whole, algorithm=algorithm)
+        verdict.equal(whole, data.T, algorithm, "allgather")
+        mean = allreduce.allreduce(np.full((2, 3), 2.0 * RANK, order="F"), op="avg", algorithm=algorithm)
+        verdict.equal(mean, np.full((2, 3), SIZE - 1.0), algorithm, "avg")
+
+
 @pytest.mark.parametrize("algorithm", [*allreduce.algorithms("reduce"), "auto", *OTHERS])
 def test_reduce(algorithm):
     with Verdict() as verdict:

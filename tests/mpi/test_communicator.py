@@ -2,6 +2,7 @@
 
 import array
 import gc
+import threading
 import time
 import tracemalloc
 
@@ -174,6 +175,21 @@ def test_two_communicators_in_opposite_order(comm):
             allreduce.waitall(begun[::-1])
             verdict.equal(x, data.max(0))
             verdict.equal(y, data.max(0))
+
+
+def test_another_thread_may_wait():
+    """While the one that began it makes calls, which keep all that it began moving."""
+    with allreduce.Communicator(timeout=20) as comm, allreduce.Communicator(timeout=20) as other, Verdict() as verdict:
+        for turn in range(40):
+            data, total = numbers(40000, seed=turn), np.empty(3000)
+            request = comm.Iallreduce(data[RANK], recv := np.empty(40000, "q"))
+            waiting = threading.Thread(target=request.Wait)
+            waiting.start()
+            for _ in range(5):
+                other.Allreduce(np.ones(3000), total)
+            waiting.join()
+            verdict.equal(recv, reduced(data, "sum"), turn)
+            verdict.check((total == SIZE).all(), "meanwhile", turn)
 
 
 def test_waitall_takes_mpis_requests_too(comm):

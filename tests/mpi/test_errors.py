@@ -121,6 +121,7 @@ CASES = {
     "text": (run("abc"), TypeError, "sendbuf", "str"),
     "strings": (run(np.array(["a"])), TypeError, "<U1"),
     "objects": (run(np.array([1, None], object)), TypeError, "object"),
+    "no bytes": (run(np.empty(3, "V0")), TypeError, "no bytes"),
     "objects by an own op": (run(np.array([1, 2], object), op=lambda a, b: a), TypeError, "object"),
     "dates": (run(np.zeros(2, "M8[s]")), TypeError, "datetime64"),
     "device": (run(Device()), NO_DEVICE, "sendbuf", "device"),
@@ -129,12 +130,13 @@ CASES = {
     "min of complex": (run(np.ones(3, complex), op="min"), TypeError, "min", "complex128"),
     "bits of floats": (run(X, op=MPI.BAND), TypeError, "band", "float64"),
     "MINLOC": (run(X, op=MPI.MINLOC), TypeError, "MINLOC"),
-    "accumulate nonsense": (run(X, accumulate="nonsense"), (TypeError, ValueError), "nonsense"),
+    "accumulate nonsense": (run(X, accumulate="nonsense"), TypeError, "accumulate", "nonsense"),
     "accumulate narrower": (run(X, accumulate="float32"), ValueError, "float32", "float64"),
     "accumulate other kind": (run(np.ones(3, "i"), accumulate="float64"), ValueError, "float64", "int32"),
     "accumulate complex": (run(np.ones(3, "F"), accumulate="complex128"), ValueError, "complex128"),
     "accumulate max": (run(np.ones(3, "e"), op="max", accumulate="float32"), ValueError, "max"),
     "accumulate list": (run(np.ones(3, "e"), accumulate=["f"]), (TypeError, ValueError), "f"),
+    "accumulate number": (run(np.ones(3, "e"), accumulate=5), TypeError, "accumulate", 5),
     "accumulate native": (run(np.ones(3, "f"), accumulate="d", algorithm="native"), ValueError, "native"),
     "count too large": (run([X, 5, MPI.DOUBLE], Y), TypeError, 5),
     "count negative": (run([X, -1, MPI.DOUBLE], [np.empty(4), -1, MPI.DOUBLE]), (TypeError, ValueError), -1),
@@ -175,6 +177,8 @@ def test_refused_when_the_right_plan_is_there(comm):
         (lambda: allreduce.allreduce(Device(), comm=comm), NO_DEVICE, "device"),
         (lambda: allreduce.allreduce(Device(), y, comm=comm), NO_DEVICE, "device"),
         (lambda: allreduce.allreduce(x, Device(), comm=comm), NO_DEVICE, "device"),
+        (lambda: allreduce.allreduce(x, y, comm=comm, route="rome"), ValueError, "route"),
+        (lambda: allreduce.allreduce(x, y, comm=comm, stream=5), ValueError, "stream"),
         (lambda: allreduce.allreduce(whole[:4], whole[2:6], comm=comm), ValueError, "overlap"),
         (lambda: allreduce.allreduce(whole[2:6], whole[:4], comm=comm), ValueError, "overlap"),
         (lambda: comm.Allreduce(x, readonly()), ValueError, "read-only"),
@@ -209,6 +213,7 @@ def test_refused_by_the_other_collectives(comm):
         (lambda: allreduce.bcast(whole[::2], comm=comm) if SIZE > 1 else allreduce.bcast(np.zeros(4)[::2], comm=comm),
          ValueError, "contiguous"),
         (lambda: allreduce.bcast([1, 2], comm=comm), TypeError, "list"),
+        (lambda: allreduce.bcast(np.empty(3, "V0"), comm=comm), TypeError, "no bytes"),
     ]  # fmt: skip
     if SIZE > 1:
         cases += [
@@ -246,7 +251,7 @@ def test_in_flight_and_persistent_calls_have_the_same_door(comm):
 @pytest.mark.parametrize("name", ["recursive_multiplying:radix=1", "multi_ring:rings=0", "double_tree:segments=0"])
 def test_parameters_that_lead_nowhere(name):
     """A radix of one would multiply for ever."""
-    with pytest.raises(ValueError, match=r"at least|radix"):
+    with pytest.raises(ValueError, match=r"at least|radix|from 1"):
         parse(name, 4)
 
 
