@@ -118,7 +118,8 @@ def test_residuals_are_added_before_anything_is_read(name, monkeypatch):
     """Part by part, and once; they and the input are left as they are."""
     monkeypatch.setattr(compress.codec, "PART", 16)
     shortened(monkeypatch)
-    for size, codec, count in product(range(1, 9), CODECS, (1, 203)):
+    count = 203
+    for size, codec in product((1, 2, 3, 5, 8), CODECS):
         codec, values, residuals = compress.get(codec), data(size, count), data(size, count, seed=1)
         given = [values.copy(), residuals.copy()]
         losts, sums = [np.full(count, np.nan, F) for _ in values], [np.ones(count, F) for _ in values]
