@@ -1,10 +1,12 @@
 """Compiled code is kept somewhere, whatever can be written."""
 
+import fcntl
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from numba import int64, njit
 from numba.core.caching import NullCache
 
 import allreduce
+from allreduce.execute import machine
 from allreduce.execute.cache import keep
 
 SCRIPT = "from allreduce.execute.loop import advance; print(advance.stats.cache_path)"
@@ -121,3 +124,16 @@ def test_damaged_code_is_compiled_again(tmp_path, monkeypatch):
     for content in (b"", path.read_bytes()[:-100], b"nonsense"):
         path.write_bytes(content)
         assert adder(1)(1) == 2
+
+
+def test_who_has_waited_once_for_a_process_that_is_stopped_waits_no_more(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(machine, "PATIENCE", 0.05)
+    with machine.compiling():
+        pass
+    assert machine.PATIENCE == 0.05
+    (path,) = tmp_path.iterdir()
+    with open(path) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with machine.compiling():
+            assert machine.PATIENCE == 0

@@ -6,6 +6,7 @@ at least every tenth of a second, so that Ctrl-C and deadlines work.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,7 @@ def _fields(array: int) -> tuple:
     )  # fmt: skip
 
 
+@cache
 def reads_arrays() -> bool:
     """Whether array objects are laid out as we think; not so on a free-threaded Python, for instance."""
     if object.__basicsize__ != A_DATA:
@@ -227,6 +229,7 @@ def reads_arrays() -> bool:
 run: Callable[[int, int, int], int] = _run
 
 
+@cache
 def prepare() -> None:
     """Compile the loop, or load it from the cache, one process of a machine at a time."""
     global run

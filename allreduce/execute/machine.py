@@ -29,8 +29,10 @@ HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 def compiling() -> Iterator[None]:
     """Let the first process of a machine compile alone and write the cache; the others wait, then read it together.
 
-    Only a courtesy: who has waited PATIENCE seconds goes ahead, and who cannot have the file at once.
+    Only a courtesy: who has waited PATIENCE seconds, as for one that is stopped, goes ahead and waits no more; and who
+    cannot have the file at once.
     """
+    global PATIENCE
     path = os.path.join(tempfile.gettempdir(), f"allreduce-compiling-{os.getuid()}")
     try:
         file = open(path, "a")  # noqa: SIM115
@@ -46,6 +48,8 @@ def compiling() -> Iterator[None]:
             except BlockingIOError:
                 kind = fcntl.LOCK_SH
                 time.sleep(0.002)
+        else:
+            PATIENCE = 0.0
         yield
 
 
