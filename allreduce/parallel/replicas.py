@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..collectives import allreduce
 from ..communicator import Communicator
+from .tensor import Part
 
 __all__ = ["average_gradients"]
 
@@ -18,7 +19,8 @@ def average_gradients(
 ) -> None:
     """Replace the gradients by their mean over the replicas, in one all-reduce per dtype.
 
-    Nothing is hidden behind the backward pass: this is for when a pipeline has been emptied.
+    Nothing is hidden behind the backward pass: this is for when a pipeline has been emptied. A codec takes parts of
+    cut layers by themselves: what all ranks of a tensor axis have must not depend on what lies beside it.
 
     Parameters
     ----------
@@ -30,10 +32,13 @@ def average_gradients(
     algorithm : str
         As in `allreduce`; "auto" takes a codec only where that pays.
     """
-    trained = sorted((p for p in parameters if p.requires_grad), key=lambda p: str(p.dtype))
-    for dtype, group in groupby(trained, lambda p: str(p.dtype)):
+
+    def kind(p: Tensor) -> str:
+        return f"{'parts' if codec is not None and isinstance(p, Part) else 'gradients'} of {p.dtype}"
+
+    for key, group in groupby(sorted((p for p in parameters if p.requires_grad), key=kind), kind):
         alike = list(group)
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in alike])
-        allreduce(flat, flat, "avg", comm=comm, algorithm=algorithm, codec=codec, key=f"gradients of {dtype}")
+        allreduce(flat, flat, "avg", comm=comm, algorithm=algorithm, codec=codec, key=key)
         for p, mean in zip(alike, flat.split([p.numel() for p in alike])):
             p.grad = mean.view_as(p)

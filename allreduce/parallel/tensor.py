@@ -16,7 +16,11 @@ from ..collectives import allreduce
 from ..communicator import Communicator
 from ..schedules import share
 
-__all__ = ["ColumnParallelLinear", "Copied", "RowParallelLinear", "Summed"]
+__all__ = ["ColumnParallelLinear", "Copied", "Part", "RowParallelLinear", "Summed"]
+
+
+class Part(nn.Parameter):
+    """This rank's share of a parameter, of which the other ranks of a tensor axis have theirs."""
 
 
 class Copied(torch.autograd.Function):
@@ -85,5 +89,5 @@ class RowParallelLinear(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
-def _part(whole: Tensor, dimension: int, ours: range) -> nn.Parameter:
-    return nn.Parameter(whole.detach().narrow(dimension, ours.start, len(ours)).clone())
+def _part(whole: Tensor, dimension: int, ours: range) -> Part:
+    return Part(whole.detach().narrow(dimension, ours.start, len(ours)).clone())

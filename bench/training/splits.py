@@ -12,7 +12,7 @@ from allreduce import Communicator, Mesh, allreduce
 from allreduce.parallel.cutting import my_layers
 from allreduce.parallel.pipeline import Pipeline
 from allreduce.parallel.replicas import average_gradients
-from allreduce.parallel.tensor import ColumnParallelLinear, RowParallelLinear
+from allreduce.parallel.tensor import ColumnParallelLinear, Part, RowParallelLinear
 
 from ..cells import alike
 from .models import cut, loss_of
@@ -101,13 +101,7 @@ class Split(Way):
 
     def same(self) -> bool:
         """Replicas have the same bits, and so have tensor ranks of what is not cut."""
-        whole = [
-            p.detach().numpy().ravel()
-            for module in self.net.modules()
-            for name, p in module.named_parameters(recurse=False)
-            if not isinstance(module, ColumnParallelLinear)
-            and not (isinstance(module, RowParallelLinear) and name == "weight")
-        ]
+        whole = [p.detach().numpy().ravel() for p in self.net.parameters() if not isinstance(p, Part)]
         replicas = alike(self.bits(), self.mesh.data)
         tensors = alike(np.concatenate(whole), self.mesh.tensor)
         return bool(MPI.COMM_WORLD.allreduce(replicas and tensors, MPI.LAND))
