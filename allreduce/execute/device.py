@@ -187,7 +187,7 @@ class Launched(Interpreted):
         super().__init__(plan, scratch)
 
     def start(self, arrays: tuple[Any, ...]) -> None:
-        self.streams = [stream for array in arrays for stream in array.streams()]
+        self.streams = list(dict.fromkeys(stream for array in arrays for stream in array.streams()))
         super().start(arrays)
         cuda = self.device.cuda
         with cuda.on(self.device.work):

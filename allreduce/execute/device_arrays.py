@@ -72,7 +72,8 @@ class OnDevice(np.ndarray):
         assert value == 0
         device, first = cuda(), self.streams()[0]
         with device.on(first):
-            device.clear(self.ctypes.data, self.nbytes)
+            if self.nbytes:  # memory of no bytes may have no address
+                device.clear(self.ctypes.data, self.nbytes)
 
     def streams(self) -> list[Any]:
         """Those that our work comes after, and that come after it."""

@@ -20,7 +20,7 @@ Wanted = tuple[tuple[int, ...], Any]
 @contextmanager
 def ordered(stream: Any, *arrays: OnDevice) -> Iterator[None]:
     """What is asked of a stream inside comes after what these arrays' streams were asked for, and before the rest."""
-    device, streams = cuda(), [other for array in arrays for other in array.streams()]
+    device, streams = cuda(), dict.fromkeys(other for array in arrays for other in array.streams())
     with device.on(stream):
         for other in streams:
             device.wait(stream, device.record(other))

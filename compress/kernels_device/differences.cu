@@ -6,7 +6,10 @@ KERNEL apart(W* values, const Tensor* tensors, int64 many) {
     Part part(tensors, 1);
     Eight x = load(part.of.x + part.i, part.own);
     Wide state = load(part.of.kept + part.i, part.own);
-    for (int j = 0; j < 8; j++) state.at[j] = wide(x.at[j]) - state.at[j];
+    for (int j = 0; j < 8; j++) {
+        W value = wide(x.at[j]);
+        state.at[j] = value == value ? value - state.at[j] : quiet(value);
+    }
     store(values + part.place, part.own, state);
 }
 

@@ -44,6 +44,10 @@ template <class E> W wide(E x) {
         return single(x);
 }
 
+// What is no number, as a processor adds something to it.
+float quiet(float x) { return __uint_as_float(__float_as_uint(x) | 0x00400000); }
+double quiet(double x) { return __longlong_as_double(__double_as_longlong(x) | 1LL << 51); }
+
 bool finite(W x) { return x - x == 0; }
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
