@@ -198,6 +198,14 @@ def test_the_table_of_codecs(capsys):
     assert [row.tolist() for row in inputs(rows, 3)] == [[0, 1, 2], [3, 4, 5], [2, 0, 1]]
 
 
+def test_codecs_without_names_are_one_of_each(capsys):
+    from bench.codecs import DEFAULT
+
+    assert main(["codecs", "--ranks", "2", "--count", "64", "--data"]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert {text for text in DEFAULT if "sparse" not in text} <= shown
+
+
 def test_what_is_not_installed_is_said_in_one_line(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     assert main(["codecs", "lossless", "--data", "--ranks", "2", "--count", "100"]) == 2
