@@ -99,7 +99,7 @@ class Codec:
         return [(first, end - first) for first, end in pairwise(edges)]
 
     def bound(self, x: np.ndarray) -> np.ndarray:
-        """What abs(decode(encode(x)) - x) is at most, element by element, float64; for finite x."""
+        """What abs(decode(encode(x)) - x) is at most, element by element, float64; for x finite in float32."""
         size = np.abs(x.astype(np.float64))
         return through(x.dtype, size, self.errors(size))
 

@@ -13,43 +13,53 @@ __all__ = [
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
+def plain(codec: Any, key: str) -> Any:
+    """A parameter; a number of NumPy's becomes one of Python's, of which the text of a codec is made."""
+    value = getattr(codec, key)
+    if isinstance(value, np.generic):
+        value = value.item()
+        object.__setattr__(codec, key, value)
+    return value
+
+
 def choice(codec: Any, key: str, *allowed: Any) -> None:
     """Refuse a parameter that is none of these."""
-    if getattr(codec, key) not in allowed:
-        raise ValueError(f"unknown {key} {getattr(codec, key)!r}; have {', '.join(map(str, allowed))}")
+    value = plain(codec, key)
+    if value not in allowed:
+        raise ValueError(f"unknown {key} {value!r}; have {', '.join(map(str, allowed))}")
 
 
 def power_of_two(codec: Any, key: str, least: int = 8, most: int = 8192) -> None:
     """Refuse a parameter that is no power of two in this range."""
-    value = getattr(codec, key)
+    value = plain(codec, key)
     if not isinstance(value, int) or not least <= value <= most or value & (value - 1):
         raise ValueError(f"{key} is a power of two from {least} to {most}, not {value!r}")
 
 
 def whole(codec: Any, key: str, least: int = 0, most: int = 2**31 - 1) -> None:
     """Refuse a parameter that is no whole number in this range."""
-    value = getattr(codec, key)
+    value = plain(codec, key)
     if not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{key} is a whole number from {least} to {most}, not {value!r}")
 
 
 def sixteenths(codec: Any, key: str, least: int, most: int) -> None:
     """Refuse a parameter that is no number in this range, or not a multiple of 1/16."""
-    value = getattr(codec, key)
+    value = plain(codec, key)
     if not isinstance(value, float | int) or not least <= value <= most or value * 16 % 1:
         raise ValueError(f"{key} is a multiple of 1/16 from {least} to {most}, not {value!r}")
 
 
 def share(codec: Any, key: str) -> None:
     """Refuse a parameter that is no share of a whole."""
-    value = getattr(codec, key)
+    value = plain(codec, key)
     if not isinstance(value, float | int) or not 0 < value <= 1:
         raise ValueError(f"{key} is a number above 0, up to 1, not {value!r}")
 
 
 def positive(codec: Any, key: str) -> None:
     """Refuse a parameter that is no finite number above 0."""
-    value = getattr(codec, key)
+    value = plain(codec, key)
     if not isinstance(value, float | int) or not 0 < value < float("inf"):
         raise ValueError(f"{key} is a finite number above 0, not {value!r}")
 

@@ -64,7 +64,8 @@ class RandomK(Codec):
 
     def errors(self, x: np.ndarray) -> np.ndarray:
         longest = -(-x.size // max(kept(self.ratio, x.size), 1))
-        return x * (max(longest - 1, 1) + longest * 2**-23) if self.unbiased else x
+        gain = max(longest - 1, 1) + longest * 2**-23 if self.unbiased else 1
+        return x * gain + longest * 2.0**-149
 
     def kernels(self, dtype: Any) -> Kernels:
         params = (float(self.ratio), int(self.unbiased), self.seed)

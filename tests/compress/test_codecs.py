@@ -85,6 +85,14 @@ def test_values_of_every_dtype_are_those_of_float32(text, dtype):
     assert (error <= codec.bound(x)).all()
 
 
+@EVERY
+def test_bounds_hold_of_values_below_the_smallest_of_float32(codec):
+    for exponent in range(-46, -36):
+        x = np.random.default_rng(exponent + 99).standard_normal(codec.block + 37) * 10.0**exponent
+        error = np.abs(decoded(codec, codec.encode(x), x) - x)
+        assert (error <= codec.bound(x)).all(), exponent
+
+
 def test_every_kind_of_codec_is_tried_with_every_dtype():
     assert {type(CODECS[text]) for text in (*SOME, *OTHERS)} == set(map(type, CODECS.values()))
 

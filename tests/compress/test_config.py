@@ -84,6 +84,13 @@ def test_errors_name_what_was_given_and_what_there_is(text, said):
         assert said in str(error.value)
 
 
+def test_numbers_of_numpy_are_as_good_as_those_of_python():
+    made = compress.get("int4", block=np.int64(32), seed=np.uint8(3))
+    assert made == compress.get("int4:block=32,seed=3") and str(made) == "int4:block=32,seed=3"
+    assert str(compress.get("topk", ratio=np.float64(0.05))) == "topk:ratio=0.05"
+    assert compress.get("randomk", unbiased=np.False_) == compress.get("randomk:unbiased=False")
+
+
 def test_no_method_inside_another():
     for text in ("feedback(thc)", "feedback(feedback(int8))", "dgc(powersgd)", "ef21(thc)", "sparcml(gtopk)"):
         with pytest.raises(TypeError, match=r"is made of a codec, such as get\('int8'\), not of \w+\("):
