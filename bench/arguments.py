@@ -155,7 +155,7 @@ def _codecs(commands: Any) -> None:
     words = "what codecs lose in an all-reduce, how fast they are, what they gain"
     codecs = commands.add_parser("codecs", help=words, argument_default=argparse.SUPPRESS)
     add, instead = codecs.add_argument, codecs.add_mutually_exclusive_group()
-    add("codecs", nargs="*", default=[], metavar="CODEC", help="such as int4:block=32 thc:width=6 (default: one of each)")
+    add("codecs", nargs="*", default=[], metavar="CODEC", help="such as int4:block=32 (default: one of each)")
     add("--ranks", nargs="+", type=whole, metavar="P", help="simulated (default 2 8 64)")
     add("--count", type=whole, metavar="N", help="values of noise per rank (default 32768)")
     add("--data", nargs="*", type=Path, metavar="FILE.npy", help="gradients, a row per rank (default: tests/data)")
