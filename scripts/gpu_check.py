@@ -1,6 +1,6 @@
 """Check arrays on a real GPU against host memory, bit for bit, and how fast kernels and routes are.
 
-    for n in 1 2 4; do mpirun -n $n python scripts/gpu_check.py; done     # ranks may share the GPU; six minutes in all
+    for n in 1 2 4; do mpirun -n $n python scripts/gpu_check.py; done     # ranks may share the GPU; four minutes in all
 
 One rank checks every kernel and codec, several every route, algorithm and codec in all-reduces. A line is PASS or FAIL
 and what was checked, with its time; the last line counts them, and the exit code is not zero if one failed. Needs CuPy
@@ -24,7 +24,7 @@ from compress.table import TABLE
 LONG, COUNT, SIZES = 1 << 28, 100_003, (1 << 10, 1 << 20, 1 << 27)
 METHODS = ("feedback(topk:ratio=0.01)", "feedback(int4:block=32)", "gtopk:ratio=0.01", "thc")
 #: Seconds after which nothing new is begun.
-LIMIT = 110
+LIMIT = 70
 Checks = Iterator[tuple[str, bool, str]]
 
 
