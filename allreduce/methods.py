@@ -179,12 +179,12 @@ def losing(
     engine: Engine, x: np.ndarray, out: np.ndarray, lost: np.ndarray, residual: np.ndarray | None, **wishes: Any
 ) -> np.ndarray:
     """The all-reduce of a method that is told what it loses; if the codec does not pay, that is nothing."""
-    fed = residual is not None
-    plan, (send, recv), result = engine.prepare("allreduce", x, out, alone=True, lost=True, fed=fed, **wishes)
-    if residual is not None and plan.order.fed:
-        run(plan, (send, recv, residual, lost))
-        return result
+    wishes |= {"alone": True, "lost": True, "fed": residual is not None}
+    plan, (send, recv), result = engine.prepare("allreduce", x, out, **wishes)
     if residual is not None:
+        if plan.order.fed:
+            run(plan, (send, recv, residual, lost))
+            return result
         send = np.add(x, residual, out=lost)
     run(plan, (send, recv))
     if plan.order.codec is None:

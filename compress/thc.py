@@ -73,9 +73,10 @@ class THC(Method):
         codes = np.zeros(values.size, holding(self.levels * at.size))
         correlated = int(self.rounding == "correlated")
         _quantise(values, steps, self.block, self.levels, self.seed, correlated, at.stream, at.offset, codes)
-        _scale(allreduce(codes), steps, self.block, values := np.empty_like(values))
+        result = np.empty_like(values)
+        _scale(allreduce(codes), steps, self.block, result)
         with np.errstate(over="ignore"):
-            return values.reshape(x.shape).astype(x.dtype, copy=False)
+            return result.reshape(x.shape).astype(x.dtype, copy=False)
 
 
 def holding(most: int) -> np.dtype:

@@ -121,8 +121,8 @@ class Coded(Travelling):
                 assert self.kernel is not None
                 out, x, residual = (Region(buffer, start * self.itemsize) for buffer in (LOSSES, SENDBUF, RESIDUAL))
                 self.table.apply(self.kernel, out, x, residual, stop - start)
-            left = [(begin, min(end, start)), (max(begin, stop), end)] if start < stop else [(begin, end)]
-            self.absent += [(a, b) for a, b in left if a < b]
+            others = [(begin, min(end, start)), (max(begin, stop), end)] if start < stop else [(begin, end)]
+            self.absent += [(a, b) for a, b in others if a < b]
 
     def lose(self, values: Region, message: Region, strip: Strip, mine: bool) -> None:
         """Leave in the source what a message lacks of its values, which are no longer needed if they are there."""

@@ -89,6 +89,18 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
     }
 }
 
+// out = the values at a plus those of a message, or less them.
+template <bool LESS>
+void decode_tile(T* out, const T* a, const uint8* message, int64 count) {
+    Tile tile(count);
+    float values[8];
+    Eight x = load(a + tile.first, tile.me.own), y;
+    read_box(message + tile.before, tile.bytes);
+    decode_block(tile.record_of(message), tile.me, values);
+    for (int j = 0; j < 8; j++) y.at[j] = LESS ? minus(x.at[j], values[j]) : plus(x.at[j], values[j]);
+    store_together(out + tile.first, tile.me.own, y);
+}
+
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 KERNEL encode(uint8* out, const T* a, int64 index, int64 count, uint64 stream) {
@@ -115,21 +127,5 @@ KERNEL decode(T* out, const uint8* message, int64 count) {
     for (int j = 0; j < 8; j++) x.at[j] = rounded(values[j]);
     store_together(out + tile.first, tile.me.own, x);
 }
-KERNEL add(T* out, const T* a, const uint8* message, int64 count) {
-    Tile tile(count);
-    float values[8];
-    Eight x = load(a + tile.first, tile.me.own), y;
-    read_box(message + tile.before, tile.bytes);
-    decode_block(tile.record_of(message), tile.me, values);
-    for (int j = 0; j < 8; j++) y.at[j] = plus(x.at[j], values[j]);
-    store_together(out + tile.first, tile.me.own, y);
-}
-KERNEL rest(T* out, const T* a, const uint8* message, int64 count) {
-    Tile tile(count);
-    float values[8];
-    Eight x = load(a + tile.first, tile.me.own), y;
-    read_box(message + tile.before, tile.bytes);
-    decode_block(tile.record_of(message), tile.me, values);
-    for (int j = 0; j < 8; j++) y.at[j] = minus(x.at[j], values[j]);
-    store_together(out + tile.first, tile.me.own, y);
-}
+KERNEL add(T* out, const T* a, const uint8* message, int64 count) { decode_tile<false>(out, a, message, count); }
+KERNEL rest(T* out, const T* a, const uint8* message, int64 count) { decode_tile<true>(out, a, message, count); }
