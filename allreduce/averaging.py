@@ -50,6 +50,7 @@ class Averager:
         self.comm = Communicator(comm, timeout=timeout)
         self.algorithm = algorithm
         self.progress = Progress(overlap)
+        self.comm.engine.channel.rests = self.progress.threaded
         #: by its name, the names of those that a tensor was last averaged with, itself included, by a method
         self.together: dict[str, tuple[str, ...]] = {}
 

@@ -100,7 +100,7 @@ class Steps:
     def advance(self) -> bool:
         """Go on without waiting; whether that was the end."""
         try:
-            while self.request is None or self.request.Test():
+            while self.request is None or self.request.alone():
                 self.request = next(self.requests)
         except StopIteration:
             self.future.set_result(self.result)

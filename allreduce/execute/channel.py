@@ -53,6 +53,8 @@ class Channel:
         self.cores = cores(self.comm)
         #: fruitless polls before others may have the processor
         self.spin = 20000 if not self.together or self.size <= self.cores else 0
+        #: whether who waits for messages naps meanwhile, as where another thread computes
+        self.rests = False
         self.scratch = Scratch()
         self.plans: dict[Order, Plan] = {}
         #: channels of some of the ranks, by their ranks here

@@ -26,8 +26,8 @@ __all__ = [
     "waitall",
 ]
 
-#: Seconds without a move before the first nap, and seconds of a nap, to which Linux adds 50 us.
-AWAKE, NAP = 50e-6, 20e-6
+#: Seconds without a move before the first nap, and those of the longest; a nap takes this share of the silence before.
+AWAKE, LONGEST, SHARE = 50e-6, 300e-6, 1 / 4
 
 
 class Request:
@@ -54,9 +54,15 @@ class Request:
     def Test(self, status: Any = None) -> bool:
         """Move on without waiting; True if the result is there."""
         if not self.done:
-            self.operation.plan.channel.check()
-            for request in (self, *beside(self)):
+            for request in beside(self):
                 request.progress()
+        return self.alone()
+
+    def alone(self) -> bool:
+        """As Test, but no other request moves on."""
+        if not self.done:
+            self.operation.plan.channel.check()
+            self.progress()
         if not self.done:
             with breaking_off(self.operation):
                 self.operation.expire()
@@ -137,7 +143,7 @@ class Patience:
         if rows != self.rows:
             self.rows, self.since = rows, now
         elif now - self.since > AWAKE:
-            time.sleep(NAP)
+            time.sleep(min(SHARE * (now - self.since), LONGEST))
 
 
 def run(plan: "Plan", arrays: tuple[np.ndarray, ...]) -> None:
@@ -155,14 +161,15 @@ def finish(operation: Operation, request: Request | None = None) -> None:
     CollectiveTimeout, mpi4py.MPI.Exception
     """
     patience, move = Patience(), request.move if request else operation.advance
+    rests = operation.plan.channel.rests
     with breaking_off(operation):
         while True:
             others = beside(request)
-            if move(not others) == DONE:
+            if move(not others and not rests) == DONE:
                 break
             for other in others:
                 other.progress()
-            if others:
+            if others or rests:
                 patience.rest([operation, *(other.operation for other in others)])
             operation.expire()
     if not request:

@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
+import compress
+from compress.method import Method
+
 from ..environment import environment
 from ..journal import opened
 from ..train import Train
@@ -67,4 +70,6 @@ def head(wish: Train, facts: dict[str, Any], samples: int, parameters: int) -> s
         lines.append("# on one node auto takes no codec; --algorithm direct does")
     if wish.parallel == "data" and wish.baselines:
         lines.append("# gloo powersgd has rank 2 and one bucket: with several it waits for itself on gloo, for ever")
+    if wish.parallel == "data" and any(isinstance(compress.get(codec), Method) for codec in wish.codec):
+        lines.append("# methods of ours have one bucket, too: to find what to send takes longer in parts")
     return "\n".join(lines)

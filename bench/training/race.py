@@ -20,7 +20,7 @@ TURN = 5
 
 
 class Entry:
-    """A way, and what became of it; seconds are those of the slowest rank.
+    """A way, and what became of it; a step ends with that of the last rank.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Entry:
         begun = max(START - len(self.seconds), 0)
         for some, counts in ((batches[:begun], False), (batches[begun:], True)):
             before = sent()
-            seconds, losses = timed(self.way.step, self.way.part, task, some)
+            ends, losses = timed(self.way.step, self.way.part, task, some)
             after = sent()
-            self.seconds += slowest(seconds)
+            self.seconds += slowest(ends)
             self.losses += mean(losses)
             if counts:
                 self.sent = None if self.sent is None or before is None or after is None else self.sent + after - before
@@ -66,15 +66,14 @@ class Entry:
 
 
 def timed(step: Step, part: slice, task: Task, batches: np.ndarray) -> tuple[list[float], list[float]]:
-    """Seconds and losses of steps that begin together."""
-    seconds, losses = [], []
+    """When steps ended, in seconds after all ranks began the first, and their losses."""
+    ends, losses = [], []
     MPI.COMM_WORLD.Barrier()
+    begin = time.perf_counter()
     for chosen in batches:
-        inputs, targets = task.inputs[chosen[part]], task.targets[chosen[part]]
-        begin = time.perf_counter()
-        losses.append(step(inputs, targets))
-        seconds.append(time.perf_counter() - begin)
-    return seconds, losses
+        losses.append(step(task.inputs[chosen[part]], task.targets[chosen[part]]))
+        ends.append(time.perf_counter() - begin)
+    return ends, losses
 
 
 def mean(losses: list[float]) -> list[float]:
@@ -84,11 +83,14 @@ def mean(losses: list[float]) -> list[float]:
     return (total / MPI.COMM_WORLD.size).tolist()
 
 
-def slowest(seconds: list[float]) -> list[float]:
-    """Of all ranks; collective."""
-    longest = np.empty(len(seconds))
-    MPI.COMM_WORLD.Allreduce(np.array(seconds), longest, MPI.MAX)
-    return longest.tolist()
+def slowest(ends: list[float]) -> list[float]:
+    """Seconds of every step, from end to end of whichever rank ended last; their sum is what all took. Collective.
+
+    The longest of the ranks' own steps would be more: who ended the last step early is early in this one, and waits.
+    """
+    last = np.empty(len(ends))
+    MPI.COMM_WORLD.Allreduce(np.array(ends), last, MPI.MAX)
+    return np.diff(last, prepend=0.0).tolist()
 
 
 def race(
@@ -114,7 +116,7 @@ def probe(
     for start in range(0, len(batches), TURN):
         for entry in entries:
             for kind, step in entry.way.steps.items():
-                seconds, _ = timed(step, entry.way.part, task, batches[start : start + TURN])
-                entry.probes[kind] += slowest(seconds)
+                ends, _ = timed(step, entry.way.part, task, batches[start : start + TURN])
+                entry.probes[kind] += slowest(ends)
         watch.at(len(entries[0].seconds) + len(entry.probes["together"]))
         keep()

@@ -12,16 +12,18 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from allreduce.ddp import State, ddp_hook
+from compress.method import Method
 
 from ..cells import alike
 from .ways import Descent, Step, Way
 
 __all__ = ["BASELINES", "Replica", "baseline", "ours"]
 
-#: PyTorch's own. Of several buckets its PowerSGD waits on gloo for itself, for ever; it gets one.
+#: PyTorch's own.
 BASELINES = ("gloo", "gloo fp16", "gloo powersgd")
 Hook = Callable[[Any, dist.GradBucket], torch.futures.Future]
 Made = tuple[nn.Module, Descent]
+#: Of several buckets PyTorch's PowerSGD waits on gloo for itself, for ever; methods of ours take longer.
 ONE_BUCKET = 1 << 40
 
 
@@ -47,7 +49,7 @@ class Replica(Way):
         super().__init__(name, *made, slice(MPI.COMM_WORLD.rank, None, MPI.COMM_WORLD.size))
         self.group, self.hook = group, hook
         self.model: DistributedDataParallel = DistributedDataParallel(
-            self.net, process_group=group, bucket_cap_mb=bucket / 2**20
+            self.net, process_group=group, bucket_cap_mb=bucket / 2**20, gradient_as_bucket_view=True
         )
         if hook:
             self.model.register_comm_hook(hook[0], self.communicate)
@@ -104,6 +106,8 @@ def baseline(name: str, made: Made, alone: Step, group: Any, bucket: int) -> Rep
 def ours(codec: str | None, made: Made, alone: Step, bucket: int, **wishes: Any) -> Replica:
     """Our hook, with wishes for its state; collective."""
     state = State(codec, **wishes)
+    if isinstance(state.codec, Method):
+        bucket = ONE_BUCKET
     way = Replica(f"allreduce {codec}" if codec else "allreduce", made, alone, None, bucket, (state, ddp_hook))
     way.codec = codec
     return way

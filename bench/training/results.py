@@ -14,7 +14,7 @@ REFERENCES = {"gloo": 1e-5, "one process": 1e-4}
 #: Steps in which losses must be those of the reference: later, what rounding changes has grown.
 CHECKED = 100
 NOTES = f"""\
-# s to target: of training, without the first {START} steps; ms: a step, median, the slowest rank's
+# s to target: of training, without the first {START} steps; ms: median, of a step, which ends when the last rank's does
 # comm: part of a step that goes when nothing is communicated, if any; hidden: part of the communication that the
 # backward pass covers, by steps that communicate after it or wait for every bucket; MB: over TCP, of the rank that
 # sends most"""
