@@ -1,4 +1,4 @@
-"""Our times of MPI's own all-reduce beside those that Intel's benchmark measures with the same library."""
+"""Our times of MPI's own all-reduce beside those that Intel's benchmark, and OSU's way, measure of the same library."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,15 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from .journal import load
+from .records import BARE
 
 __all__ = ["agree", "read"]
 
-#: How far two medians may be apart: a share of Intel's, or what it costs to call MPI from Python if that is more.
+#: How far two medians may be apart: a share of the other's, or what it costs to call MPI from Python if that is more.
 SHARE, CALL = 0.1, 0.4e-6
 
 
 def agree(paths: Iterable[Path]) -> int:
-    """Print medians over launches side by side; 1 if any is further from Intel's than it may be.
+    """Print medians over launches side by side; 1 if any of ours is further from another than it may be.
 
     Parameters
     ----------
@@ -30,14 +31,13 @@ def agree(paths: Iterable[Path]) -> int:
     whole = {n: found for n, found in whole.items() if len(found) == 3}
     if not whole:
         raise ValueError("no size was measured in all three ways; scripts/agree does")
-    print(f"{'size(B)':>9}  {'IMB(us)':>10}  {'allowed':>8}  {'ours(us)':>10}  {'as OSU(us)':>10}")
+    print(f"{'size(B)':>9}  {'ours(us)':>10}  {'IMB(us)':>10}  {'as OSU(us)':>10}")
     apart = 0
     for nbytes, found in whole.items():
-        allowed = max(SHARE * found["IMB"], CALL)
-        off = [who for who in ("ours", "OSU") if abs(found[who] - found["IMB"]) > allowed]
+        off = [who for who in ("IMB", "OSU") if abs(found["ours"] - found[who]) > max(SHARE * found[who], CALL)]
         apart += bool(off)
-        numbers = f"{found['IMB'] * 1e6:10.2f}  {allowed * 1e6:8.2f}  {found['ours'] * 1e6:10.2f}"
-        print(f"{nbytes:9d}  {numbers}  {found['OSU'] * 1e6:10.2f}{'  apart: ' if off else ''}{' '.join(off)}")
+        numbers = "  ".join(f"{found[who] * 1e6:10.2f}" for who in ("ours", "IMB", "OSU"))
+        print(f"{nbytes:9d}  {numbers}{'  apart: ' if off else ''}{' '.join(off)}")
     print(f"# {len(whole) - apart} of {len(whole)} sizes agree")
     return int(apart > 0)
 
@@ -48,7 +48,7 @@ def read(path: Path) -> list[tuple[str, int, float]]:
         lines = [line.split() for line in path.read_text().splitlines()]
         cells = [words for words in lines if len(words) == 5 and words[0].isdigit() and words[1].isdigit()]
         return [("IMB", int(nbytes), 1e-6 * float(mean)) for nbytes, _, _, _, mean in cells]
-    rows = [row for row in load([path])[1] if row.algorithm.startswith("native") and row.valid.size]
+    rows = [row for row in load([path])[1] if row.algorithm == BARE and row.valid.size]
     return [
         ("OSU", row.nbytes, float(row.valid.mean())) if row.across == "mean" else ("ours", row.nbytes, row.time.median)
         for row in rows

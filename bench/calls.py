@@ -13,7 +13,7 @@ from allreduce.native import OPS
 from . import nccl
 from .memory import HostMemory
 from .plan import Group, Sweep
-from .records import COMPOSED, NATIVE, family
+from .records import BARE, COMPOSED, NATIVE, family
 
 __all__ = ["COMPOSED", "OUT_OF_PLACE", "UNCODED", "Function", "Label", "call_of", "wishes"]
 
@@ -44,6 +44,8 @@ def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm, memor
         "reduce+bcast": lambda: reduce_bcast(comm, OPS[group.op]),
         "reduce_scatter+allgather": lambda: reduce_scatter_allgather(comm, OPS[group.op], group),
     }
+    if label.algorithm == BARE and group.op == "sum":
+        return comm.Allreduce
     if family(label.algorithm) in others:
         return others[family(label.algorithm)]()
     ours = allreduce.allreduce if comm == MPI.COMM_WORLD else partial(allreduce.allreduce, comm=comm)

@@ -18,7 +18,7 @@ from .memory import HostMemory
 from .plan import Group, Sweep
 from .records import NATIVE, family
 from .requests import Call, can_persist
-from .timing import BATCHED, Cell
+from .timing import Cell
 
 __all__ = ["Maker", "alike", "case_pair"]
 
@@ -44,7 +44,7 @@ class Maker:
 
     def most(self, group: Group) -> int:
         """Calls in a repetition."""
-        alone = group.nbytes > BATCHED or self.sweep.cold or "overlapped" in self.sweep.call
+        alone = group.nbytes > self.sweep.batched or self.sweep.cold or "overlapped" in self.sweep.call
         return 1 if alone else self.sweep.batch
 
     def labels(self, group: Group) -> list[Label]:

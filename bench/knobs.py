@@ -5,7 +5,7 @@ from functools import cache
 
 from mpi4py import MPI
 
-from .records import NATIVE
+from .records import BARE, NATIVE
 from .variables import Variable, variable
 
 __all__ = ["Knob", "algorithms", "check", "native"]
@@ -42,7 +42,7 @@ def algorithms() -> dict[str, int]:
 
 def check(name: str) -> None:
     """ValueError for one that cannot be had here."""
-    have = [*algorithms(), native()]
+    have = [*algorithms(), native(), BARE]
     if name not in have:
         also = "" if algorithms() else f"; Intel MPI takes {INTEL}=2 when it starts, and what it does is native:2"
         raise ValueError(f"no algorithm {name!r} in this MPI; have {', '.join(have)}{also}")

@@ -66,6 +66,7 @@ class Sweep:
     start: str = "barrier"
     across: str = "max"
     batch: int = 200
+    batched: int = 1 << 10
     seconds: float = 0.2
     precision: float = 0.02
     seed: int = 0

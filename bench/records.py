@@ -8,12 +8,14 @@ import numpy as np
 
 from .statistics import Summary, summarize
 
-__all__ = ["BASELINES", "COMPOSED", "IDENTITY", "NATIVE", "Row", "family", "key", "ours"]
+__all__ = ["BARE", "BASELINES", "COMPOSED", "IDENTITY", "NATIVE", "Row", "family", "key", "ours"]
 
 #: What MPI's own all-reduce should not be slower than: two other collectives of the same library.
 COMPOSED = ("reduce+bcast", "reduce_scatter+allgather")
 #: MPI's own; with one of its algorithms it is called native:ring.
 NATIVE = "native"
+#: The same, of buffers described beforehand: as near to a C program as mpi4py goes.
+BARE = "native:bare"
 #: What ours are held against.
 BASELINES = (NATIVE, "gloo", "nccl", "copy", *COMPOSED)
 #: What a cell is. Rows that agree in all of it are launches of one measurement.

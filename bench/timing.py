@@ -15,11 +15,10 @@ from .rounds import Rounds
 from .starts import Barrier, Window
 from .work import Work
 
-__all__ = ["BATCHED", "Cell", "measure"]
+__all__ = ["Cell", "measure"]
 
-#: Up to this many bytes a repetition is a batch of calls back to back, for the clock and the barrier are coarser
-#: than one call; above, every call has a start of its own.
-BATCHED = 1 << 10
+#: A repetition of short calls is a batch of them back to back, for the clock and the barrier are coarser than one
+#: call; it takes so many seconds at most.
 BATCH_SECONDS = 0.02
 
 

@@ -19,7 +19,7 @@ PRINTED = """
 def files(folder, ours, osu):
     (folder / "imb.txt").write_text(PRINTED)
     for name, times, across in (("ours", ours, "max"), ("osu", osu, "mean")):
-        rows = [row(n, "native", [t * 1e-6] * 9, across=across) for n, t in zip((4, 65536), times, strict=True)]
+        rows = [row(n, "native:bare", [t * 1e-6] * 9, across=across) for n, t in zip((4, 65536), times, strict=True)]
         written(folder / f"{name}.jsonl", [*rows, row(4, "ring", [9.0] * 9, across=across)])
     return ["agree", *map(str, folder.iterdir())]
 
@@ -27,9 +27,9 @@ def files(folder, ours, osu):
 @pytest.mark.parametrize(
     ("ours", "osu", "apart"),
     [
-        ((1.39, 9.1), (0.61, 10.9), None),
-        ((1.41, 9.1), (1, 10), "        4        1.00      0.40        1.41        1.00  apart: ours"),
-        ((1, 10), (1, 11.1), "    65536       10.00      1.00       10.00       11.10  apart: OSU"),
+        ((1.39, 9.1), (1.7, 10), None),
+        ((1.41, 9.1), (1, 10), "        4        1.41        1.00        1.00  apart: IMB OSU"),
+        ((1, 10), (1, 11.2), "    65536       10.00       10.00       11.20  apart: OSU"),
     ],
 )
 def test_a_tenth_or_the_call_from_python_is_allowed(tmp_path, capsys, ours, osu, apart):
