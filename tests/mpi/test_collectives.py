@@ -498,7 +498,7 @@ def test_long_vectors_go_round_a_ring_of_nodes():
 
 def test_the_engine_asks_that_where_there_is_no_codec():
     nodes = "+".join("1" * SIZE)
-    with allreduce.Communicator(COMM) as comm:
+    with allreduce.Communicator(MPI.COMM_WORLD) as comm:
         for n, codec in ((1 << 10, None), (1 << 20, None), (1 << 20, "int8")):
             x = np.ones(n, np.float32)
             result = allreduce.allreduce(x, comm=comm, algorithm=f"hierarchical:nodes={nodes}", codec=codec)
