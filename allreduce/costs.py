@@ -154,6 +154,7 @@ def _facts(
     nodes: Any = (),
     rings: int = 1,
     orders: Any = (),
+    between: str = "",
 ) -> dict[str, Any]:
     """The letters that Cost lines use, as the docstrings define them."""
     factors = digits(p, radix) if radix > 1 else []
@@ -166,7 +167,7 @@ def _facts(
         "L": lg(p), "l": p.bit_length() - 1, "f": int(p & (p - 1) > 0),
         "m": m, "i": factors.count(radix), "j": m // radix ** factors.count(radix), "g": -(-p // m),
         "R": len(orders) or min(rings, sum(gcd(s, p) == 1 for s in range(1, max(p, 2)))),
-        "N": len(sizes), "s": max(sizes), "M": min(sizes),
+        "N": len(sizes), "s": max(sizes), "M": min(sizes), "T": len(sizes) - 1 if between == "ring" else lg(len(sizes)),
         "levels": lambda k, S=1: _levels(p, k, S), "two_trees": lambda S: _two_trees(p, S, 1),
         "both": lambda S: _two_trees(p, S, 2), "lg": lg, "min": min, "max": max, "sum": sum,
     }  # fmt: skip

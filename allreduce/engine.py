@@ -13,7 +13,7 @@ from compress.method import Method
 from .algorithms import TABLE, parse, supporting
 from .arguments import arrays, room
 from .buffers import Unsupported, as_codec, as_op, as_type, is_ordered
-from .choice import choose
+from .choice import across, choose
 from .costs import segmented
 from .device_prices import DevicePrices
 from .execute import loop
@@ -189,6 +189,8 @@ class Engine:
         lost, fed = lost and codec is not None, fed and codec is not None
         nbytes = count * (wide or dtype).itemsize if codec is None else codec.nbytes(count)
         key, params = self.algorithm(algorithm, collective, nbytes, ordered, here and codec is None, params)
+        if key == "hierarchical" and codec is None:
+            params.setdefault("between", across(params.get("nodes", ()), nbytes))
         if ordered and root:
             raise ValueError(f"an operation that does not commute needs root 0, not {root}")
         pairs = tuple(sorted(params.items()))

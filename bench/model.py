@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from allreduce.algorithms import parse, schedule
-from allreduce.choice import Nodes
+from allreduce.choice import Nodes, across
 from allreduce.costs import segmented
 from allreduce.execute.lowering import PACK
 from allreduce.schedules import Recv, Send, Step
@@ -88,6 +88,8 @@ def predict(name: str, nodes: Nodes, nbytes: int, prices: Prices) -> float:
     key, params = parse(name, size)
     if key.startswith("hierarchical") and "nodes" not in params and len(nodes) > 1:
         params["nodes"] = nodes
+    if key == "hierarchical":
+        params.setdefault("between", across(params.get("nodes", ()), nbytes))
     params = segmented(key, size, nbytes, params)
     steps = Tally(*(counts(key, nodes, tuple(params.items())) * np.where(BLOCKS, nbytes, 1)).T)
     inside, between = _inside(steps, prices), _between(steps, max(map(len, nodes)), prices)

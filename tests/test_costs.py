@@ -21,6 +21,7 @@ VARIANTS = [
     *(("double_binary_tree", None, {"segments": s}) for s in (1, 2, 3, 4, 5)),
     *(("multi_ring", None, {"rings": n}) for n in (1, 3)),
     ("multi_ring", (5,), {"orders": ((0, 1, 2, 3, 4), (0, 2, 4, 1, 3), (4, 3, 2, 1, 0))}),
+    ("hierarchical", None, {"between": "ring"}),
     *(("torus", (12,), {"grid": g}) for g in ((12,), (1, 12), (6, 2), (2, 2, 3))),
     *(("torus_two_way", (12,), {"grid": g}) for g in ((1, 12), (6, 2), (3, 4))),
     *(

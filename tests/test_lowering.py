@@ -353,7 +353,7 @@ def test_rank_order_is_kept(name, monkeypatch):
         ("recursive_multiplying:radix=3", 8), ("kary_tree:radix=1", 5), ("pipelined_tree:segments=3", 7),
         ("double_binary_tree:segments=5", 6), ("multi_ring:rings=3", 7),
         ("multi_ring:orders=0.1.2.3+3.2.1.0+0.2.1.3", 4), ("hierarchical:nodes=1+4+2", 7),
-        ("hierarchical_leaders:nodes=3+1+3", 7),
+        ("hierarchical:between=ring", 9), ("hierarchical_leaders:nodes=3+1+3", 7),
     ],
 )  # fmt: skip
 def test_parameters(name, size, monkeypatch):

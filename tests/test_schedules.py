@@ -57,6 +57,8 @@ VARIANTS = [
         for name in ("hierarchical", "hierarchical_leaders")
         for nodes in (*UNEVEN, *SCATTERED, ((0, 1, 2, 3),), ((0,), (1,), (2,), (3,), (4,)))
     ),
+    *(("hierarchical", sum(map(len, nodes)), {"nodes": nodes, "between": "ring"}) for nodes in (*UNEVEN, *SCATTERED)),
+    *(("hierarchical", p, {"between": "ring"}) for p in range(1, 26)),
 ]
 
 
@@ -93,7 +95,7 @@ def test_any_nodes_are_proven(data):
     ranks = data.draw(st.permutations(range(data.draw(st.integers(1, 24)))))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(ranks)))) | {0, len(ranks)})
     nodes = tuple(tuple(ranks[a:b]) for a, b in zip(cuts, cuts[1:]))  # noqa: RUF007
-    verify("hierarchical", len(ranks), nodes=nodes)
+    verify("hierarchical", len(ranks), nodes=nodes, between=data.draw(st.sampled_from(["circulant", "ring"])))
     verify("hierarchical_leaders", len(ranks), nodes=nodes)
 
 
@@ -420,6 +422,8 @@ def test_facts_in_the_table_are_checked(monkeypatch, function, facts, words):
         ("hierarchical", 4, {"nodes": ((0, 1), (1, 2, 3))}, "do not hold each of the 4 ranks once"),
         ("hierarchical", 4, {"nodes": ((0, 1, 2, 3), ())}, "do not hold each of the 4 ranks once"),
         ("hierarchical:nodes=3+2", 4, {}, "do not hold each of the 4 ranks once"),
+        ("hierarchical:between=rign", 4, {}, "expected circulant or ring between nodes, not 'rign'"),
+        ("hierarchical", 4, {"between": ["ring"]}, "cannot use between="),
         ("multi_ring", 3, {"orders": ((0, 1, 1),)}, r"order \(0, 1, 1\) is no permutation of the 3 ranks"),
         ("ring", 4, {"radix": 2}, "ring has no parameter 'radix'; it has none"),
         ("kary_tree:raddix=2", 4, {}, "kary_tree has no parameter 'raddix'; it has radix"),
@@ -473,6 +477,7 @@ def test_a_name_is_a_string():
         ("2d-torus:grid=2x2x2", 8, "torus", {"grid": (2, 2, 2)}),
         ("recursive_multiplying:radix=3", 8, "recursive_multiplying", {"radix": 3}),
         ("hierarchical:nodes=3+2", 5, "hierarchical", {"nodes": ((0, 1, 2), (3, 4))}),
+        ("hierarchical: between = Ring", 5, "hierarchical", {"between": "ring"}),
         ("multi_ring:orders=0.1.2+2.1.0", 3, "multi_ring", {"orders": ((0, 1, 2), (2, 1, 0))}),
         ("double-tree: segments = 4", 8, "double_binary_tree", {"segments": 4}),
     ],

@@ -12,7 +12,7 @@ from .direct import direct, one_shot, star
 from .double_tree import double_binary_tree
 from .doubling import recursive_doubling, recursive_multiplying
 from .halving import rabenseifner
-from .hierarchical import hierarchical, hierarchical_leaders
+from .hierarchical import ACROSS, hierarchical, hierarchical_leaders
 from .ring import multi_ring, ring, two_way_ring
 from .swing import swing
 from .torus import torus, torus_two_way
@@ -144,7 +144,7 @@ def parse(name: str, size: int, collective: str = "allreduce", **params: Any) ->
 
 
 def _value(param: str, text: str) -> Any:
-    """Parameters as text: 4, a grid 2x4, nodes 3+2 (so many neighbouring ranks each), orders 0.1.2+2.1.0."""
+    """Parameters as text: 4, ring, a grid 2x4, nodes 3+2 (so many neighbouring ranks each), orders 0.1.2+2.1.0."""
     try:
         if param == "grid":
             return tuple(int(d) for d in text.split("x"))
@@ -153,7 +153,7 @@ def _value(param: str, text: str) -> Any:
             return tuple(tuple(range(sum(sizes[:i]), sum(sizes[: i + 1]))) for i in range(len(sizes)))
         if param == "orders":
             return tuple(tuple(int(r) for r in order.split(".")) for order in text.split("+"))
-        return int(text)
+        return text.lower() if param == "between" else int(text)
     except ValueError:
         raise ValueError(f"cannot read {param}={text!r}; have e.g. radix=4, grid=2x4, nodes=3+2") from None
 
@@ -169,6 +169,11 @@ def _check_grid(key: str, size: int, grid: Any) -> None:
 def _check_nodes(_: str, size: int, nodes: Any) -> None:
     if nodes and (sorted(r for node in nodes for r in node) != list(range(size)) or not all(map(len, nodes))):
         raise ValueError(f"nodes {nodes} do not hold each of the {size} ranks once")
+
+
+def _check_between(_: str, __: int, between: Any) -> None:
+    if between not in ACROSS:
+        raise ValueError(f"expected {' or '.join(ACROSS)} between nodes, not {between!r}")
 
 
 def _check_orders(_: str, size: int, orders: Any) -> None:
@@ -188,6 +193,7 @@ def _check_int(default: int, most: float = inf, **other: int) -> Callable[[str, 
 
 
 CHECKS: dict[str, Callable[[str, int, Any], None]] = {
+    "between": _check_between,
     "grid": _check_grid,
     "nodes": _check_nodes,
     "orders": _check_orders,

@@ -5,15 +5,20 @@ from math import isqrt
 
 from ..schedules import Recv, Schedule, Send, idle, padded, share, then, within
 from .circulant import circulant
+from .ring import ring
 from .tree import binomial_tree
 
+#: What goes on between nodes.
+ACROSS = {"circulant": circulant, "ring": ring}
 
-def hierarchical(rank: int, size: int, nodes: Sequence[Sequence[int]] = ()) -> Schedule:
+
+def hierarchical(rank: int, size: int, nodes: Sequence[Sequence[int]] = (), between: str = "circulant") -> Schedule:
     """Reduce-scatter inside every node, then parallel reduce-scatters across the nodes, one for each share.
 
     The buffer is cut into as many shares as the smallest node has ranks. The i-th rank of a node adds up the
-    i-th share from all ranks of its node, then takes part in a circulant reduce-scatter with the i-th ranks of
-    the other nodes. So all ranks of a node use the network at once, and every byte crosses it once a half.
+    i-th share from all ranks of its node, then takes part in a reduce-scatter with the i-th ranks of the other
+    nodes. So all ranks of a node use the network at once, and every byte crosses it once a half. Between nodes a
+    circulant takes fewer steps; in a ring no node sends to that which it receives from.
 
     >>> print(draw("hierarchical", 5, nodes=((0, 1, 2), (3, 4))))
     hierarchical: 5 ranks, 4 blocks, 4 steps (# summed over all, . given away)
@@ -23,8 +28,8 @@ def hierarchical(rank: int, size: int, nodes: Sequence[Sequence[int]] = ()) -> S
     3    >4 22..  >0 .#..  >0 ##..    >4 ####
     4    >3 ..22  >1 ...#  >1 ..##    >3 ####
 
-    Cost: 2*(s-1 + lg(N))*alpha + 2*((s-1)/M + (N-1)/N/M)*n*beta + ((s-1)/M + (N-1)/N/M)*n*gamma
-        with N nodes, s and M the ranks of the largest and the smallest, lg(x) = ceil(log2(x))
+    Cost: 2*(s-1 + T)*alpha + 2*((s-1)/M + (N-1)/N/M)*n*beta + ((s-1)/M + (N-1)/N/M)*n*gamma
+        with N nodes, s and M the ranks of the largest and the smallest, T = N-1 in a ring, else ceil(log2(N))
     Needs: nodes that together hold every rank once; about sqrt(p) runs of neighbours by default.
     See: Traeff and Hunold, Decomposing MPI collectives for exploiting multi-lane communication, CLUSTER 2020.
     """
@@ -36,7 +41,7 @@ def hierarchical(rank: int, size: int, nodes: Sequence[Sequence[int]] = ()) -> S
     take = tuple(Recv(other, mine, add=True) for other in node if other != rank) if lane < shares else ()
     inside = Schedule(shares, (give + take,) if max(map(len, nodes)) > 1 else ())
 
-    across = circulant(nodes.index(node), len(nodes))
+    across = ACROSS[between](nodes.index(node), len(nodes))
     if lane >= shares:
         across, lane = idle(across), 0
     blocks = share(shares * len(nodes), shares, lane)

@@ -39,7 +39,7 @@ from witness import (
 
 import allreduce
 from allreduce.algorithms import TABLE
-from allreduce.choice import choose
+from allreduce.choice import across, choose
 from allreduce.engine import engine_of
 from allreduce.execute.elements import BFLOAT16, LONG
 from allreduce.execute.mpi_abi import library
@@ -487,6 +487,25 @@ def test_auto_takes_long_vectors_over_every_link_once():
     for nbytes, ordered, nodes in ((64, False, pairs), (1 << 24, True, pairs), (1 << 12, False, alone)):
         assert choose("allreduce", 8, nbytes, ordered, nodes).name == choose("allreduce", 8, nbytes, ordered).name
     assert choose("reduce_scatter", 8, 1 << 24, nodes=pairs).name != "hierarchical"
+
+
+def test_long_vectors_go_round_a_ring_of_nodes():
+    pairs = tuple((r, r + 1) for r in range(0, 8, 2))
+    assert [across(pairs, n) for n in (1 << 20, 1 << 22)] == ["circulant", "ring"]
+    assert across(((0, 1), (2, 3)), 1 << 30) == across((), 1 << 30) == "circulant"
+    assert across(tuple((r,) for r in range(1000)), 1 << 22) == "circulant"
+
+
+def test_the_engine_asks_that_where_there_is_no_codec():
+    nodes = "+".join("1" * SIZE)
+    with allreduce.Communicator(MPI.COMM_WORLD) as comm:
+        for n, codec in ((1 << 10, None), (1 << 20, None), (1 << 20, "int8")):
+            x = np.ones(n, np.float32)
+            result = allreduce.allreduce(x, comm=comm, algorithm=f"hierarchical:nodes={nodes}", codec=codec)
+            assert np.allclose(result, SIZE, rtol=0.1)
+        ways = {(o.count, o.codec is None): dict(o.params).get("between") for o in comm.engine.channel.plans}
+    long = "ring" if SIZE > 2 else "circulant"
+    assert (ways[1 << 10, True], ways[1 << 20, True], ways[1 << 20, False]) == ("circulant", long, None)
 
 
 @pytest.mark.parametrize("algorithm", [*allreduce.algorithms("reduce_scatter"), "auto", *OTHERS])
