@@ -21,7 +21,8 @@ class PowerSGD(Method):
 
     With M the gradient plus residual, as a matrix: P = sum of M Q, orthonormalised; Q = sum of M^T P; the result is
     P Q^T. Both sums are linear, so any all-reduce will do; a sum of at most that rank is exact. All ranks get the same
-    bits if their processors are of one kind, for LAPACK's results depend on it. Each rank keeps what its own projection
+    bits if their processors are of one kind, for LAPACK's results depend on it; on CUDA devices, of any kind, but not
+    those of host memory. Each rank keeps what its own projection
     lost, M - P (M^T P)^T. A tensor that is not larger than both factors is summed as it is.
 
     Parameters

@@ -8,10 +8,13 @@ from allreduce.execute.device_arrays import OnDevice
 from ..context import Context
 from ..method import AllReduce, Method, working
 from ..table import TABLE
+from .dgc import in_momentum
 from .differences import differences
 from .feedback import error_feedback, up_a_tree
 from .lookup import coding
 from .memory import Arrays
+from .oktopk import in_regions
+from .powersgd import low_rank
 from .thc import in_steps
 
 __all__ = ["check", "reduce_together"]
@@ -19,17 +22,21 @@ __all__ = ["check", "reduce_together"]
 
 #: By the module of a method.
 REDUCTIONS: dict[str, Callable[[Any, Arrays, Arrays, AllReduce, Context], None]] = {
+    "dgc": in_momentum,
     "differences": differences,
     "feedback": error_feedback,
     "gtopk": up_a_tree,
+    "oktopk": in_regions,
+    "powersgd": low_rank,
     "thc": in_steps,
 }
 
 
 def reduce_together(method: Method, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context) -> None:
-    """Write the sums of tensors of one dtype, each in C order, with the bits of the host; by the current stream.
+    """Write the sums of tensors of one dtype, each in C order, by the current stream.
 
-    Parameters are those of `Method.reduce_together`; `outs` may be the tensors.
+    They have the bits of the host, but for `powersgd`. Parameters are those of `Method.reduce_together`; `outs` may be
+    the tensors.
     """
     REDUCTIONS[module_of(method)](method, tensors, outs, allreduce, at)
 

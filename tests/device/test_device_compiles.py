@@ -10,7 +10,7 @@ from test_reductions import HALF
 
 import compress
 from allreduce.execute import device_reductions
-from compress.kernels_device import blocks, blocktopk, bounded, memory, randomk, selection, thc
+from compress.kernels_device import blocks, blocktopk, bounded, memory, oktopk, powersgd, randomk, selection, thc
 
 #: Volta, Ampere, Hopper, Blackwell; CUDA 13 has dropped the first.
 ARCHITECTURES = (70, 80, 90, 100)
@@ -24,7 +24,7 @@ CODECS = {
     "int8": F, "qsgd:block=8192": F, "int4": HALF[1], "fp8": HALF[0], "float16": F, "sign": HALF[1],
     "natural": D, "eden:block=8192": F, "dynamic": F, "spikes": F,
 }  # fmt: skip
-THC, REMEMBERING = compress.get("thc"), ("feedback", "differences")
+THC, REMEMBERING = compress.get("thc"), ("feedback", "differences", "dgc")
 SOURCES = {
     **{f"reductions of {dtype}": device_reductions.source_of(dtype) for dtype in REDUCTIONS},
     "cast to float16": device_reductions.source_of_cast(HALF[0], F),
@@ -32,6 +32,8 @@ SOURCES = {
     "blocktopk of float32": blocktopk.source_of(compress.get("blocktopk"), F),
     "blocktopk:block=8192 of float64": blocktopk.source_of(compress.get("blocktopk:block=8192"), D),
     **{f"bounded of {dtype}": bounded.source_of(dtype) for dtype in (F, D, HALF[0])},
+    **{f"oktopk of {dtype}": oktopk.source_of(dtype) for dtype in (F, D)},
+    **{f"powersgd of {dtype}": powersgd.source_of(dtype, rank) for dtype, rank in ((F, 2), (HALF[1], 4), (D, 8))},
     **{f"randomk of {dtype}": randomk.source_of(compress.get("randomk"), dtype) for dtype in (F, HALF[0])},
     **{f"thc of {dtype}": thc.source_of(THC, dtype, np.dtype(np.int8)) for dtype in (F, HALF[1])},
     **{f"{name} of {dtype}": memory.source_of(name, dtype) for name in REMEMBERING for dtype in (F, D, HALF[1])},

@@ -15,7 +15,7 @@ def touched(fake, text, name, arguments):
     """By a kernel of a source text."""
     types = {which: ITEMSIZES[kind] for kind, which in re.findall(r"typedef ([\w<> ]+) (T|To|From|W|Code);", text)}
     if name in OF_METHODS:
-        block = re.search(r"constexpr int BLOCK = (\d+);", text)
+        block = re.search(r"constexpr int (?:BLOCK|RANK) = (\d+);", text)
         return OF_METHODS[name](fake, types, block and int(block[1]), *arguments)
     if name == "cast":
         out, a, count = arguments
@@ -93,8 +93,74 @@ def hop(fake, types, _, out, a, message, index, count, stream):
     return [(a, count * types["T"], False), (message, whole[0], False), (out, whole[1], True)]
 
 
+def push(fake, types, _, vector, table, many, momentum):
+    (x, velocity, _, _, count, _), (_, residual, _, first, _, _) = tensors(fake, table, 2)
+    yield from ((x, types["T"] * count, False), *((part, types["W"] * count, False) for part in (velocity, residual)))
+    yield from ((vector + types["W"] * place, types["W"] * count, True) for place in (0, first))
+
+
+def stop(fake, types, _, vector, odd, table, many):
+    (_, _, out, _, count, _), (_, _, _, first, _, _) = tensors(fake, table, 2)
+    yield from ((out, types["T"] * count, False), (odd, 16, True))
+    for place in (vector, vector + types["W"] * first):
+        yield from ((place, types["W"] * count, False), (place, types["W"] * count, True))
+
+
+def deal(fake, types, _, regions, x, count, size, length):
+    return [(x, types["T"] * count, False), (regions, types["T"] * size * length, True)]
+
+
+def collect(fake, types, _, x, regions, count, size, length):
+    return [(regions, types["T"] * size * length, False), (x, types["T"] * count, True)]
+
+
+def matrices(fake, types, rank, table, many):
+    """Of powersgd.cu: (m, p, parts, own, total, q, out, rows, columns) of each, and bytes of M, P, parts, Q and out."""
+    for row in np.reshape(fake.numbers(table, 12 * many), (many, 12)).tolist():
+        rows, columns = row[7:9]
+        wide, patches = types["W"], -(-rows // 256)
+        sizes = wide * rows * columns, wide * rows * rank, wide * patches * columns * rank, wide * columns * rank
+        yield *row[:7], *sizes, types["T"] * rows * columns
+
+
+def multiply(*facts):
+    for m, p, _, _, _, q, _, whole, left, _, right, _ in matrices(*facts):
+        yield from ((m, whole, False), (q, right, False), (p, left, True))
+
+
+def orthonormalise(*facts):
+    for _, p, *_, left, _, _, _ in matrices(*facts):
+        yield from ((p, left, False), (p, left, True))
+
+
+def multiply_turned(*facts):
+    for m, p, parts, _, _, _, _, whole, left, sums, _, _ in matrices(*facts):
+        yield from ((m, whole, False), (p, left, False), (parts, sums, True))
+
+
+def add_parts(*facts):
+    for _, _, parts, own, total, _, _, _, _, sums, right, _ in matrices(*facts):
+        yield from ((parts, sums, False), (own, right, True), (total, right, True))
+
+
+def approximate(fake, types, rank, odd, table, many):
+    yield odd, 8 * many, True
+    for m, p, _, own, total, _, out, whole, left, _, right, result in matrices(fake, types, rank, table, many):
+        yield from ((m, whole, False), (p, left, False), (own, right, False), (total, right, False))
+        yield from ((m, whole, True), (out, result, True))
+
+
+def keep_factors(fake, types, rank, odd, table, many):
+    yield odd, 8 * many, False
+    for _, _, _, _, total, q, _, _, _, _, right, _ in matrices(fake, types, rank, table, many):
+        yield from ((total, right, False), (q, right, True))
+
+
 #: Kernels of methods, and of no codec as `lookup` has it: they work on whole arrays.
 OF_METHODS = {
     function.__name__: function
-    for function in (wanted, finish, keep, apart, go_on, peaks, quantise, restore, hop)
+    for function in (
+        wanted, finish, keep, apart, go_on, push, stop, deal, collect, peaks, quantise, restore, hop,
+        multiply, orthonormalise, multiply_turned, add_parts, approximate, keep_factors,
+    )
 }

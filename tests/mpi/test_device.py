@@ -216,7 +216,7 @@ def test_what_is_refused(fake, comm):
     refused(ValueError, "no MPI is trusted to reduce", array, algorithm="native")
     refused(TypeError, "operation of your own", array, op=lambda a, b: a + b)
     refused(TypeError, "lossless.* has no kernels for a CUDA device; have float16", array, codec="lossless")
-    refused(TypeError, "host memory", array, codec="powersgd", key="a")
+    refused(TypeError, "host memory", array, codec="sparcml(topk)", key="a")
     refused(ValueError, "unknown route 'air'; have auto, aware, staged, ipc", array, route="air")
     refused(ValueError, "route 'ipc' is for", array, route="ipc", algorithm="ring")
     refused(ValueError, "route and stream are for arrays on a device", host, route="staged")

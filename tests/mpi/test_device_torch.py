@@ -159,8 +159,8 @@ def test_means_follow_the_stream_of_whoever_asks(stream, monkeypatch, overlap, c
 
 
 def test_what_cannot_be_on_a_device_says_so(stream):
-    averager = Averager("powersgd", MPI.COMM_WORLD, overlap=False)
+    averager = Averager("sparcml(topk)", MPI.COMM_WORLD, overlap=False)
     tensor = put(torch.ones(4))
-    with pytest.raises(RuntimeError, match=r"TypeError: powersgd is for arrays in host memory; .* there are feedback"):
+    with pytest.raises(RuntimeError, match=r"TypeError: sparcml.* is for arrays in host memory; .* there are feedback"):
         averager.mean(tensor, {"weight": tensor}).wait()
     averager.close()
