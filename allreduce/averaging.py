@@ -14,7 +14,7 @@ from .communicator import Communicator
 from .execute.requests import Request
 from .methods import average_together
 from .progress import Progress
-from .tensors import begin, following, memory, stream_of
+from .tensors import begin, memory, stream_of
 
 __all__ = ["Averager"]
 
@@ -84,7 +84,7 @@ class Averager:
                     yield from begin(array, "avg", self.comm, self.algorithm, self.codec)
             scale(whole, after)
 
-        return self.progress.later(following(stream_of(whole), job), whole)
+        return self.progress.later(job, whole, stream_of(whole))
 
     def groups(self, names: tuple[str, ...]) -> list[tuple[str, ...]]:
         """Which of these tensors are averaged together: those that were in the step before, and all the rest.

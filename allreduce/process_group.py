@@ -13,7 +13,7 @@ from .communicator import Communicator
 from .exchanges import exchange, flat, parts_of
 from .execute.requests import Request
 from .progress import Job, Progress
-from .tensors import Messages, Work, begin, bytes_of, following, memory, stream_of, values_of
+from .tensors import Messages, Work, begin, bytes_of, memory, stream_of, values_of
 
 __all__ = ["ProcessGroup"]
 
@@ -61,9 +61,8 @@ class ProcessGroup(PyGroup):
 
     def run(self, job: Job, result: Any, opts: Any, *others: Any) -> Work:
         """Do a job, now or later, after what the current stream has done to tensors on a device."""
-        stream = stream_of(result, *others)
         if deferred(opts):
-            return Work(result, self.progress.later(following(stream, job), result), stream)
+            return Work(result, self.progress.later(job, result, stream_of(result, *others)))
         self.progress.now(job)
         return Work(result)
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -12,7 +13,7 @@ from mpi4py import MPI
 
 from .execute.requests import Patience, Request
 
-__all__ = ["Job", "Progress"]
+__all__ = ["Job", "Progress", "future_on"]
 
 #: Jobs under way at once: while one waits for a message, those of others fill the link. On four hosts at 1 Gbit/s six
 #: all-reduces of 3.5 MB took 319 ms one by one, 282 by two, 280 by three; the link alone 270.
@@ -56,27 +57,36 @@ class Progress:
             self.last.exception()
         through(job)
 
-    def later(self, job: Job, result: Any) -> torch.futures.Future:
+    def later(self, job: Job, result: Any, stream: Any = None) -> torch.futures.Future:
         """Do a job in the thread.
+
+        Parameters
+        ----------
+        job : Job
+        result : object
+            Tensors, as the caller passed them.
+        stream : torch.cuda.Stream, optional
+            That is current while the job is done, though not for others between its requests.
 
         Returns
         -------
         torch.futures.Future
-            Of the result, or of what the job raised.
+            Of the result, or of what the job raised. The current stream of who waits for it follows `stream`.
         """
-        future: torch.futures.Future = torch.futures.Future()
-        if self.at_once:
-            Steps(partial(through, job), future, result).advance()
+        at_once = self.at_once
+        steps = Steps(partial(through, job) if at_once else job, result, stream)
+        if at_once:
+            steps.advance()
         else:
             self.asked += 1
-            self.last = self.pool.submit(self._work, job, future, result)
+            self.last = self.pool.submit(self._work, steps)
         # An exception set in a Future is one of its values, which C++ would take for tensors, until somebody raises it.
-        return future.then(lambda done: done.value())
+        return steps.future.then(lambda done: done.value())
 
-    def _work(self, job: Job, future: torch.futures.Future, result: Any) -> None:
+    def _work(self, steps: "Steps") -> None:
         """Begin a job, and go on with all until there is another to begin; after the last one to the end."""
         self.begun += 1
-        steps, patience = Steps(job, future, result), Patience()
+        patience = Patience()
         if not steps.advance():
             self.under_way.append(steps)
         while self.under_way and (self.begun == self.asked or len(self.under_way) == MOST):
@@ -93,22 +103,35 @@ class Progress:
 class Steps:
     """A job under way, and the Future of its result."""
 
-    def __init__(self, job: Job, future: torch.futures.Future, result: Any) -> None:
-        self.requests, self.future, self.result = requests_of(job), future, result
+    def __init__(self, job: Job, result: Any, stream: Any) -> None:
+        self.requests, self.result, self.stream = requests_of(job), result, stream
+        self.future = future_on(stream)
         self.request: Request | None = None
 
     def advance(self) -> bool:
         """Go on without waiting; whether that was the end."""
         try:
             while self.request is None or self.request.alone():
-                self.request = next(self.requests)
+                with current(self.stream):
+                    self.request = next(self.requests)
         except StopIteration:
-            self.future.set_result(self.result)
+            with current(self.stream):  # after which the result is there
+                self.future.set_result(self.result)
         except Exception as error:
             self.future.set_exception(error)
         except BaseException as error:  # which no Future takes, and whoever waits for it would wait for ever
             self.future.set_exception(RuntimeError(f"a job ended with {error!r}"))
         return self.future.done()
+
+
+def future_on(stream: Any) -> torch.futures.Future:
+    """A Future of tensors that are ready on the stream which is current when they are set, of this one's device."""
+    return torch.futures.Future(devices=None if stream is None else [stream.device])
+
+
+def current(stream: Any) -> AbstractContextManager[Any]:
+    """Makes it PyTorch's current stream in this thread, if there is one."""
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 def requests_of(job: Job) -> Iterator[Request]:

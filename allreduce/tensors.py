@@ -17,9 +17,9 @@ from .communicator import Communicator
 from .execute.device_arrays import on_device
 from .execute.requests import Request
 from .parallel.messages import wait
-from .progress import Job
+from .progress import future_on
 
-__all__ = ["Messages", "Work", "begin", "bytes_of", "following", "memory", "stream_of", "values_of"]
+__all__ = ["Messages", "Work", "begin", "bytes_of", "memory", "stream_of", "values_of"]
 
 
 def values_of(tensor: torch.Tensor) -> np.ndarray:
@@ -58,24 +58,6 @@ def current_stream(tensor: torch.Tensor) -> Any:
     return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
 
 
-def following(stream: Any, job: Job) -> Job:
-    """A job that follows a stream, if there is one, in whatever thread: between its requests others follow theirs."""
-    if stream is None:
-        return job
-
-    def parts() -> Iterator[Request]:
-        with torch.cuda.stream(stream):
-            requests = iter(job() or ())
-        while True:
-            with torch.cuda.stream(stream):
-                request = next(requests, None)
-            if request is None:
-                return
-            yield request
-
-    return parts
-
-
 def begin(
     array: Any, op: str, comm: Communicator, algorithm: str = "auto", codec: Codec | None = None
 ) -> list[Request]:
@@ -99,27 +81,23 @@ class Work(PyWork):
     result : object
         Tensors, as the caller passed them.
     future : torch.futures.Future, optional
-        Of the result; none if it is there.
-    stream : torch.cuda.Stream, optional
-        That has the result, which is waited for by what is current where the work is waited for.
+        Of the result; none if that is there, on a device in the order of the current stream.
     """
 
-    def __init__(self, result: Any, future: torch.futures.Future | None = None, stream: Any = None) -> None:
+    def __init__(self, result: Any, future: torch.futures.Future | None = None) -> None:
         super().__init__()
-        self.tensors, self.future, self.stream = result, future, stream
+        self.tensors, self.future = result, future
 
     def wait(self, timeout: Any = None) -> bool:
         if self.future is not None:
             self.future.wait()
-        if self.stream is not None:
-            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
         return True
 
     synchronize = wait
 
     def get_future(self) -> torch.futures.Future:
         if self.future is None:
-            self.future = torch.futures.Future()
+            self.future = future_on(stream_of(self.tensors))
             self.future.set_result(self.tensors)
         return self.future
 

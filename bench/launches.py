@@ -9,7 +9,7 @@ from .journal import collect
 __all__ = ["differences", "distinct", "environments", "join"]
 
 #: Launches of one sweep must have these in common.
-COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "revision")
+COMMON = ("mpi", "ranks", "processor", "cores", "kernel", "numpy", "numba", "revision", "clock")
 
 
 def join(paths: list[Path], out: Path) -> int:

@@ -8,6 +8,8 @@ import numpy as np
 
 import allreduce
 
+from .timers import DeviceTimer, HostTimer
+
 __all__ = ["DeviceMemory", "HostMemory", "Placed"]
 
 LINE = 64
@@ -29,11 +31,11 @@ class HostMemory:
 
     Attributes
     ----------
-    wait : callable or None
-        Returns when all that was asked of the memory is done, where that may be later than asked.
+    timer : HostTimer
+        Of what is done with these arrays.
     """
 
-    wait: Callable[[], object] | None = None
+    timer = HostTimer()
 
     def __init__(self, shared: bool, most: int, flush: int, comm: Any) -> None:
         private, mapped = partial(np.empty, dtype=np.uint8), partial(allreduce.empty_shared, dtype=np.uint8, comm=comm)
@@ -97,7 +99,7 @@ class DeviceMemory(HostMemory):
 
     def __init__(self, cuda: Any, most: int, flush: bool) -> None:
         self.make = lambda nbytes: cuda.empty((nbytes,), np.dtype(np.uint8), "C")
-        self.cuda, self.wait = cuda, cuda.synchronize
+        self.cuda, self.timer = cuda, DeviceTimer(cuda)
         self.most, self.buffers = most, {}
         self.flushed = self.array("flushed", FLUSHED, np.dtype(np.uint8)) if flush else None
 

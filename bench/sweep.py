@@ -18,12 +18,13 @@ from .plan import Group, Sweep
 from .records import key
 from .rounds import Stop
 from .team import Team
+from .timers import DeviceTimer, HostTimer
 from .transports import link, told
 
 __all__ = ["run"]
 
-#: How a repetition is timed.
-CLOCKS = {"host": "the host's", "cuda": "the host's, the device synchronized before it starts and before it stops"}
+#: What a repetition is timed by.
+TIMERS: dict[str, type[HostTimer]] = {"host": HostTimer, "cuda": DeviceTimer}
 
 
 def run(sweep: Sweep) -> int:
@@ -71,7 +72,7 @@ def ways(sweep: Sweep, teams: list[Team | None], world: MPI.Intracomm) -> dict[s
     return {
         "buffers": sweep.memory,
         "rewrite": sweep.rewrite,
-        "clock": CLOCKS[sweep.device],
+        "clock": TIMERS[sweep.device].clock,
         "missing": {name: why for team in teams if team for name, why in team.place.missing.items()},
         "transport": {"name": transport, "variables": told(transport, MPI.get_vendor()[0])} if transport else None,
         "link": link(transport, world)._asdict() if transport else None,

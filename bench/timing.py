@@ -1,7 +1,6 @@
 """Repetitions: interleaved, in shuffled order, each checked."""
 
 import gc
-import time
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -63,17 +62,13 @@ class Cell:
     def repetition(self, start: Barrier | Window, variant: int, batch: int) -> tuple[float, int]:
         """Time one batch of calls: seconds per call, infinite if this rank started late, and wrong elements."""
         self.variant, self.batch = variant, batch
-        call, wait = self.call, self.memory.wait
+        call, timer, end = self.call, self.memory.timer, self.memory.timer.end
         self.prepare(variant)
         calls = islice(self.arguments[variant], batch)
-        if wait:
-            wait()
-        begin = start.wait()
+        begin = timer.begin(start)
         for send, recv in calls:
             call(send, recv)
-        if wait:
-            wait()
-        elapsed = (time.perf_counter() - begin) / batch
+        elapsed = timer.seconds(begin, end()) / batch
         return elapsed, self.case.wrong(self.result) if self.checked else 0
 
     @property

@@ -129,6 +129,15 @@ class Cuda:
         event.record(stream)
         return event
 
+    def timed_event(self) -> Any:
+        """One to record again and again, which remembers when it happened."""
+        with self.here():
+            return self.cupy.cuda.Event()
+
+    def seconds(self, first: Any, last: Any) -> float:
+        """From one timed event to another, when both have happened."""
+        return self.cupy.cuda.get_elapsed_time(first, last) / 1e3
+
     def wait(self, stream: Any, event: Any) -> None:
         """Let what is asked of a stream from now on come after an event."""
         self.runtime.streamWaitEvent(stream.ptr, event.ptr)

@@ -42,6 +42,7 @@ class Stream:
     def __init__(self, agent, handle):
         self.agent, self.handle = agent, handle
         self.clock = np.zeros(AGENTS * SIZE, np.int32)
+        self.idle = 0.0  # the time from when on it has nothing to do
 
     def tick(self, host):
         np.maximum(self.clock, host.clock, out=self.clock)
@@ -54,7 +55,7 @@ class Event:
         if file is None:
             os.ftruncate(self.file, mmap.PAGESIZE)
         self.clock = np.frombuffer(mmap.mmap(self.file, mmap.PAGESIZE), np.int32)[: AGENTS * SIZE]
-        self.polls = polls
+        self.polls, self.time = polls, 0.0
 
     def __del__(self):
         if self.file is not None:

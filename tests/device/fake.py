@@ -4,11 +4,14 @@ All that is asked of a stream is done at once, so results are right whatever the
 every stream, and the host, has a clock; an event carries the clock of its stream to whoever waits for it; and every
 byte remembers when and by whom it was last written and read. Who touches a byte without having waited for that is
 told so. Messages under way count as well. Between the calls memory is locked: to touch it ends the process.
+
+Events tell the time of day, unless a test says that a stream is `busy`: that passes for all of this process who wait.
 """
 
 import ctypes
 import os
 import struct
+import time
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -30,7 +33,7 @@ class Fake:
         self.rank, self.aware, self.random = rank, aware, np.random.default_rng(seed + rank)
         self.memories, self.opened, self.flying = {}, [], []
         self.made = rank * AGENTS
-        self.handles = {}
+        self.handles, self.ahead = {}, 0.0
         self.host = self.stream()
         self.default = self.active = self.stream()
         self.name = f"fake {rank:11}".encode()
@@ -229,10 +232,21 @@ class Fake:
         event = event or Event(polls=self.random.integers(3))
         stream.tick(self.host)
         event.clock[:] = stream.clock
+        event.time = self.busy(stream, 0)
         return event
+
+    def timed_event(self):
+        return Event()
+
+    def seconds(self, first, last):
+        for event in (first, last):
+            if (event.clock > self.host.clock).any() or not event.clock.any():
+                raise OrderError("an event is asked for its time before the host has waited for it")
+        return last.time - first.time
 
     def wait(self, stream, event):
         np.maximum(stream.clock, event.clock, out=stream.clock)
+        stream.idle = max(stream.idle, event.time)
 
     def done(self, event):
         event.polls -= 1
@@ -247,6 +261,7 @@ class Fake:
     def joined(self, stream):
         """The host has waited for a stream."""
         np.maximum(self.host.clock, stream.clock, out=self.host.clock)
+        self.ahead += max(stream.idle - self.now(), 0)
 
     # --- other processes
 
@@ -276,6 +291,14 @@ class Fake:
         event.file = None
 
     # --- for tests
+
+    def busy(self, stream, seconds):
+        """A stream works for so long, which nobody has to wait for; returns when it will be idle."""
+        stream.idle = max(stream.idle, self.now()) + seconds
+        return stream.idle
+
+    def now(self):
+        return time.perf_counter() + self.ahead
 
     def put(self, values, writer=None, **facts):
         """An array, written by a stream of its own library."""

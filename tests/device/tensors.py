@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from clocks import Array
+from futures import Future
 from torch.utils._pytree import tree_map
 
 NEW = ("new_empty", "empty_like")
@@ -96,22 +97,30 @@ def put(values):
     return tensor
 
 
+def new_stream(fake):
+    """As PyTorch knows streams."""
+    stream = fake.stream()
+    stream.cuda_stream, stream.fake, stream.device = stream.handle, fake, "cuda:0"
+    return stream
+
+
 @contextmanager
 def streams(fake, monkeypatch):
     """What torch.cuda calls current in this thread; in every other it is another one."""
-    here, own, default = threading.local(), fake.stream(), fake.stream()
-    for stream in (own, default):
-        stream.cuda_stream, stream.fake, stream.device = stream.handle, fake, "cuda:0"
-        stream.wait_stream = lambda other, stream=stream: fake.wait(stream, fake.record(other))
+    here, (own, default, callbacks) = threading.local(), (new_stream(fake) for _ in range(3))
     here.stream = own
 
     @contextmanager
     def used(stream):
         before, here.stream = getattr(here, "stream", default), stream
-        yield
-        here.stream = before
+        try:
+            yield
+        finally:
+            here.stream = before
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: getattr(here, "stream", default))
     monkeypatch.setattr(torch.cuda, "stream", used)
+    monkeypatch.setattr(torch.futures, "Future", Future)
+    monkeypatch.setattr(Future, "own", callbacks)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
     yield own

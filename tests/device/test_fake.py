@@ -67,3 +67,18 @@ def test_device_memory_is_locked():
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     done = subprocess.run([sys.executable, "-c", text], env=os.environ | {"PYTHONPATH": paths}, capture_output=True)
     assert done.returncode == -signal.SIGSEGV
+
+
+def test_events_know_when(fake):
+    """What a stream waits for takes its time, too; who asks has waited."""
+    one, other, (first, last) = fake.stream(), fake.stream(), (fake.timed_event() for _ in range(2))
+    fake.record(one, first)
+    fake.busy(other, 1000)
+    fake.wait(one, fake.record(other))
+    fake.record(one, last)
+    with pytest.raises(OrderError, match="before the host has waited"):
+        fake.seconds(first, last)
+    fake.synchronize()
+    assert 1000 <= fake.seconds(first, last) < 1100
+    with pytest.raises(OrderError, match="before the host has waited"):
+        fake.seconds(last, fake.timed_event())

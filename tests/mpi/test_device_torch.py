@@ -1,5 +1,7 @@
 """Tensors on a device in PyTorch's place: on the fake, since without a GPU there are none."""
 
+from types import SimpleNamespace
+
 import cpu
 import pytest
 from mpi4py import MPI
@@ -10,9 +12,10 @@ import allreduce
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
-from tensors import on_host, put, streams  # noqa: E402
+from tensors import new_stream, on_host, put, streams  # noqa: E402
 
 from allreduce.averaging import Averager  # noqa: E402
+from allreduce.ddp import ddp_hook, ddp_state  # noqa: E402
 
 pytestmark = [
     pytest.mark.mpi, cpu.needs_compiler, pytest.mark.skipif(SIZE > 4, reason="slow on the CPU"),
@@ -127,15 +130,39 @@ def test_what_goes_through_the_host(stream, group):
             sent.wait()
 
 
-def test_a_work_is_waited_for_by_what_is_current_then(fake, stream, group):
-    other = fake.stream()
-    other.cuda_stream, other.fake, other.device = other.handle, fake, "cuda:0"
-    other.wait_stream = lambda stream: fake.wait(other, fake.record(stream))
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda work: work.wait(),
+        lambda work: work.get_future().wait(),
+        lambda work: work.get_future().then(lambda done: done.value()[0].mul_(1)).wait(),
+    ],
+    ids=["work", "future", "chained"],
+)
+def test_whoever_waits_for_a_work_comes_after_it(fake, stream, group, wait):
     with Verdict() as verdict:
         work = dist.all_reduce(tensor := put(some(30)), group=group, async_op=True)
-        with torch.cuda.stream(other):
-            work.wait()
+        with torch.cuda.stream(new_stream(fake)):
+            wait(work)
             same(verdict, tensor, total(30))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_whoever_waits_for_a_bucket_of_ddp_comes_after_it(fake, stream, monkeypatch, overlap):
+    """As DDP at the end of a backward pass, by then on the stream of whoever called that."""
+    monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
+    state = ddp_state("int8", MPI.COMM_WORLD, overlap=overlap, algorithm="ring")
+    with Verdict() as verdict:
+        tensor, host = put(some(100)), some(100)
+        for whole in (tensor, host):
+            bucket = SimpleNamespace(parameters=lambda: [], gradients=lambda: [], buffer=lambda whole=whole: whole)
+            future = ddp_hook(state, bucket)
+            with torch.cuda.stream(new_stream(fake)):
+                verdict.check(future.wait() is whole)
+                if whole is tensor:
+                    got = on_host(tensor)
+        verdict.check(torch.equal(got, host), got, host)
+    state.close()
 
 
 @pytest.mark.parametrize("overlap", [False, True])

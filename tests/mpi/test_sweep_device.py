@@ -3,7 +3,6 @@
 import ctypes
 import re
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +23,7 @@ from bench.devices import REDUCTION
 from bench.journal import load, records
 from bench.plan import Group
 from bench.starts import Barrier
+from bench.timers import DeviceTimer
 
 pytestmark = [
     pytest.mark.mpi, cpu.needs_compiler, pytest.mark.filterwarnings("ignore:this MPI takes no messages"),
@@ -80,7 +80,7 @@ def test_ours_by_every_route_there_is(sweep, capfd):
         routed = {f"{name}{route}" for name in ("ring", "direct", "auto") for route in ("", "@staged")}
         assert names(rows) == {"copy", *routed, *mapped}
         assert {(row.buffers, row.predicted, row.wrong, row.complete) for row in rows} == {("cuda", None, 0, True)}
-        assert facts["missing"].keys() >= {"native", "nccl", "aware"} and "synchronized" in facts["clock"]
+        assert facts["missing"].keys() >= {"native", "nccl", "aware"} and "events" in facts["clock"]
         for missing in facts["missing"]:
             assert f"# no {missing}: " in said
         assert "all correct" in said
@@ -117,7 +117,7 @@ def test_a_wrong_result_on_one_rank_is_counted(sweep, fake, monkeypatch):
 class Nccl:
     """As cupy.cuda.nccl: what it is asked, in order; the sum is MPI's, on memory that the fake watches."""
 
-    available = True
+    available, seconds = True, 1000
 
     def __init__(self, fake):
         self.fake, self.calls = fake, []
@@ -138,6 +138,7 @@ class Nccl:
             fake.touch(stream, recv, nbytes, True)
             a, b = (np.ctypeslib.as_array((ctypes.c_float * count).from_address(at)) for at in (send, recv))
             COMM.Allreduce(a.copy(), b)
+            fake.busy(stream, self.seconds)
 
 
 def test_nccl_is_asked_on_the_current_stream(sweep, fake, monkeypatch, capfd):
@@ -152,6 +153,7 @@ def test_nccl_is_asked_on_the_current_stream(sweep, fake, monkeypatch, capfd):
     assert set(cupys.calls[len(first) :]) == {(count, 7, 0, fake.default.handle) for count in (16, 256)}
     if COMM.rank == 0:
         assert {"nccl", "ring"} == names(rows) and "nccl" not in facts["missing"]
+        assert {row.algorithm for row in rows if row.time.median > 500} == {"nccl"}
     assert (COMM.rank == 0) == ("# no native: " in capfd.readouterr().out)
 
 
@@ -242,15 +244,47 @@ def test_ranks_with_one_device_are_marked(sweep, fake, monkeypatch):
         assert all("one-device" in row.marks for row in rows)
 
 
-def test_time_stops_when_the_device_is_done(sweep, fake, monkeypatch):
-    """And does not start before it has nothing left to do."""
-    done, right, wait, barrier = [], allreduce.allreduce, fake.synchronize, Barrier.wait
-    monkeypatch.setattr(fake, "synchronize", lambda: (done.append("waited"), time.sleep(0.02), wait()))
-    monkeypatch.setattr(Barrier, "wait", lambda self: (done.append("begun"), barrier(self))[1])
-    monkeypatch.setattr(allreduce, "allreduce", lambda *a, **wishes: (done.append("called"), right(*a, **wishes)))
-    code, _, rows = sweep("--algorithms", "ring", "--sizes", "64", "--batch", "1")
-    assert code == 0 and all(min(row.valid) > 0.02 for row in rows)
-    assert done[done.index("called") - 2 :][:4] == ["waited", "begun", "called", "waited"]
+@pytest.mark.parametrize("nbytes", ["64", "4K"])
+def test_time_is_until_the_device_is_done(sweep, fake, monkeypatch, nbytes):
+    """Of the slowest rank, and of each of a batch of short calls; what we ask is the caller's stream, which waits."""
+    right = allreduce.allreduce
+
+    def slow(send, recv, **wishes):
+        fake.busy(engine.engine_of(COMM).channel.device.work, 1000 * (COMM.rank + 1))
+        right(send, recv, **wishes)
+
+    monkeypatch.setattr(allreduce, "allreduce", slow)
+    monkeypatch.setattr("bench.timing.BATCH_SECONDS", 1e6)
+    code, _, rows = sweep("--algorithms", "ring", "direct", "--sizes", nbytes, "--route", "auto", "staged")
+    assert code == 0
+    for row in rows:
+        assert row.batch == (2 if nbytes == "64" else 1)
+        assert all(1000 * COMM.size <= seconds < 1000 * COMM.size + 100 for seconds in row.valid)
+
+
+def test_what_time_is_between(sweep, fake, monkeypatch):
+    """It begins after the barrier, with nothing left to do; waiting for the end is not in it."""
+    done, right = [], allreduce.allreduce
+
+    def noted(place, name, word):
+        before = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda *facts: (done.append(word), before(*facts))[1])
+
+    for place, name, word in (
+        (fake, "synchronize", "idle"), (Barrier, "wait", "begun"), (fake, "record", "event"), (fake, "seconds", "told"),
+    ):  # fmt: skip
+        noted(place, name, word)
+    monkeypatch.setattr(allreduce, "allreduce", lambda *a, **wishes: (right(*a, **wishes), done.append("called")))
+    assert sweep("--algorithms", "ring", "--sizes", "64", "--batch", "1")[0] == 0
+    begun, called = done.index("begun"), done.index("called")
+    assert done[begun - 1 :][:3] == ["idle", "begun", "event"]
+    assert done[called:][:4] == ["called", "event", "idle", "told"]
+
+
+def test_a_late_start_counts_for_nothing(fake):
+    timer = DeviceTimer(fake)
+    begin = timer.begin(SimpleNamespace(wait=lambda: -np.inf))
+    assert timer.seconds(begin, timer.end()) == np.inf
 
 
 @pytest.mark.parametrize(
