@@ -87,14 +87,8 @@ def restore(fake, types, block, out, sums, peaks, count):
     return [*read, (out, count * types["T"], True)]
 
 
-def hop(fake, types, _, out, a, message, index, count, stream):
-    """All that there is of both messages."""
-    whole = [fake.find(address, 1)[0].nbytes for address in (message, out)]
-    return [(a, count * types["T"], False), (message, whole[0], False), (out, whole[1], True)]
-
-
 #: Kernels of methods, and of no codec as `lookup` has it: they work on whole arrays.
 OF_METHODS = {
     function.__name__: function
-    for function in (wanted, finish, keep, apart, go_on, peaks, quantise, restore, hop)
+    for function in (wanted, finish, keep, apart, go_on, peaks, quantise, restore)
 }
