@@ -1,5 +1,6 @@
 """Where a block stands, and the functions that turn it into a message: what passes between codecs and their callers."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class Kernels(NamedTuple):
         out = values at a - values of the message at b; out may be a. Where there is a shorter way than by decoding.
     losing : Kernel, optional
         As encode, and values at a become what the message lacks of them. Where that is one kernel.
+    hop : function (index, losing) -> Kernel, optional
+        out = message of the sum of the values at a and those of the message at b; the global index of the first is not
+        in b, so there is a kernel for each. If losing, values at a become what `out` lacks of the sum.
     """
 
     encode: "Kernel"
@@ -54,3 +58,4 @@ class Kernels(NamedTuple):
     add: "Kernel"
     rest: "Kernel | None" = None
     losing: "Kernel | None" = None
+    hop: "Callable[[int, bool], Kernel] | None" = None

@@ -141,19 +141,20 @@ def kernels() -> Checks:
 def hop(device: Any, codec: Any, whole: Any, room: Any, copy: float) -> tuple[str, bool, str]:
     """What a rank of a ring does with a message, in one kernel beside two: decode, add, encode."""
     from allreduce.execute.device_codes import of_device
-    from compress.kernels_device.blocks import block_kernels
 
     values, own = np.random.default_rng(2).standard_normal((2, COUNT)).astype(np.float32)
-    kernels, fused = of_device(codec, values.dtype, 1).kernels, block_kernels(codec, values.dtype).hop
+    kernels = of_device(codec, values.dtype, 1).kernels
+    assert kernels.hop is not None
+    fused = kernels.hop(0, False).call
     message, n = codec.encode(values), LONG // 32
     right = codec.encode(codec.decode(message, own.copy(), add=True))
     x, came, out = (OnDevice(device, array) for array in (own, message, np.zeros_like(message)))
-    fused(out.address, x.address, came.address, 0, COUNT, 0)
+    fused(out.address, x.address, came.address, COUNT, 0)
     with device.room(codec.nbytes(n)) as first, device.room(codec.nbytes(n)) as second:
         kernels.encode.call(first, whole.address, 0, n, 0)
         add = partial(kernels.add.call, room.address, whole.address, first, n, 0)
         encode = partial(kernels.encode.call, second, room.address, 0, n, 0)
-        one = seconds(device, lambda: fused(second, whole.address, first, 0, n, 0))
+        one = seconds(device, lambda: fused(second, whole.address, first, n, 0))
         two = seconds(device, lambda: (add(), encode()))
     share = (4 * n + 2 * codec.nbytes(n)) / one / copy
     told = f"{one * 1e6:6.0f} us, {share:4.0%} of a copy; by two kernels {two * 1e6:6.0f} us, {two / one:.1f} times"

@@ -22,7 +22,7 @@ from .table import LOSSES, OPERATION, PLAIN, RESIDUAL, SEND, SENDBUF, Posted, Re
 from .travelling import Travelling
 from .wire import STREAM, Strip, Wire
 
-__all__ = ["Coded", "speakers"]
+__all__ = ["Coded", "speakers", "stream"]
 
 NOTHING = Region(PLAIN, 0)
 
@@ -102,11 +102,10 @@ class Coded(Travelling):
         """With the random numbers of a rank and step, which are independent of those behind the values."""
         self.table.poll()
         self.fetch(values, strip.length)
-        number = rank * STREAM + step % OPERATION
         first, mine = Region(PLAIN, strip.first), self.keeps and self.speakers[step] == self.rank
         losing = self.wire.kernels.losing if mine and values == self.left(strip) else None
         kernel = losing or self.wire.kernels.encode
-        self.table.apply(kernel, message.after(strip.start), values, first, strip.length, number)
+        self.table.apply(kernel, message.after(strip.start), values, first, strip.length, stream(rank, step))
         if self.keeps and not losing:
             self.lose(values, message.after(strip.start), strip, mine)
 
@@ -180,10 +179,14 @@ class Coded(Travelling):
 
     def own(self, blocks: range) -> Region | None:
         """The message that we send of these blocks in this step, if we do."""
-        for sent, message in self.sent:
-            if sent.start <= blocks.start and blocks.stop <= sent.stop:
-                return message.after(self.length(range(sent.start, blocks.start)))
-            assert sent.stop <= blocks.start or blocks.stop <= sent.start, f"{blocks} is sent in part"
+        return self.within(self.sent, blocks)
+
+    def within(self, messages: list[tuple[range, Region]], blocks: range) -> Region | None:
+        """The message of these blocks, as a part of one of more."""
+        for whole, message in messages:
+            if whole.start <= blocks.start and blocks.stop <= whole.stop:
+                return message.after(self.length(range(whole.start, blocks.start)))
+            assert whole.stop <= blocks.start or blocks.stop <= whole.start, f"{blocks} is sent in part"
         return None
 
     def add_up(self, blocks: range, terms: list[Term], leaving: list[Posted]) -> None:
@@ -226,6 +229,11 @@ class Coded(Travelling):
             node.run(store, copies)
             store.finish(store.work, store.count)
             self.written(range(self.blocks))
+
+
+def stream(rank: int, step: int) -> int:
+    """The random numbers of a rank in a step."""
+    return rank * STREAM + step % OPERATION
 
 
 def speakers(schedules: Sequence[Schedule], rank: int) -> list[int]:

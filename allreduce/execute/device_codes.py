@@ -1,10 +1,12 @@
 """Codecs on a CUDA device, as the kernels that a table calls: the bits are those of the host."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from compress.codec import Codec
 from compress.context import Context, Kernels
-from compress.kernels_device.coding import Decode, Encode
+from compress.kernels_device.coding import Decode, Encode, Hop
 
 from .cuda import cuda
 from .device_reductions import reduction
@@ -29,11 +31,13 @@ def of_device(codec: Codec, dtype: np.dtype, size: int) -> Codes:
     head = 0 if codec.exact_size else max(HEAD, found.alignment)
     total, _ = reduction(dtype, "sum")
 
+    def place(first: int, step: int) -> Context:
+        return Context(step % STREAM, first, step // STREAM, size)
+
     def encoding(function: Encode) -> Kernel:
         def encode(out: int, a: int, b: int, count: int, step: int) -> None:
-            at = Context(step % STREAM, b, step // STREAM, size)
             with cuda().room(found.scratch(count)) as scratch:
-                nbytes = function(out + head, a, count, at, scratch, cuda().read)
+                nbytes = function(out + head, a, count, place(b, step), scratch, cuda().read)
             if head:
                 first = np.zeros(head, np.uint8)
                 first[:HEAD] = np.frombuffer(nbytes.to_bytes(HEAD, "little"), np.uint8)
@@ -60,9 +64,15 @@ def of_device(codec: Codec, dtype: np.dtype, size: int) -> Codes:
             decoded(found.decode, values, 0, b, count)
             total.call(out, a, values, count, 0)  # as on the host, where zeros that do not travel are added, too
 
+    def hopping(function: Hop) -> Callable[[int, bool], Kernel]:
+        return lambda first, losing: Kernel(
+            0, lambda out, a, b, count, step: function(out, a, b, count, place(first, step), losing)
+        )
+
     rest = found.rest and taking_away(found.rest)
     losing = found.losing and encoding(found.losing)
-    kernels = Kernels(encoding(found.encode), Kernel(0, decode), Kernel(0, add), rest, losing)
+    hop = found.hop and hopping(found.hop)
+    kernels = Kernels(encoding(found.encode), Kernel(0, decode), Kernel(0, add), rest, losing, hop)
     return Codes(kernels, head, found.alignment)
 
 

@@ -12,7 +12,7 @@ from ..schedules import Recv, Schedule, Send, Step, cut, ranges, sums
 from .elements import Kernel
 from .table import RECV, SEND, Posted, Region, Table
 
-__all__ = ["BETWEEN", "PACK", "SEGMENT", "Vector"]
+__all__ = ["BETWEEN", "PACK", "SEGMENT", "Vector", "by_peer"]
 
 #: Longer messages travel in pieces of so many bytes: a piece stays in the second-level cache until it is added.
 SEGMENT = 1 << 18

@@ -5,6 +5,7 @@ a copy half on another. `recipe` says which, per collective; the rest is the sam
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from .elements import Kernel
 from .inside import Node
 from .layout import OF_HOST, Areas
 from .lowering import Vector
+from .relaying import Relaying, relayed
 from .table import LOSSES, PLAIN, RECVBUF, SENDBUF, Region, Table
 from .wire import Wire, of_host
 
@@ -166,7 +168,8 @@ def _start(
         names = [rank] * (len(half.steps) + 1)
         if (order.codec.random or order.lost) and TABLE[order.algorithm].owner == "all":
             names = speakers([_halves(order, r, size)[0] for r in range(size)], rank)
-        return Coded(
+        vector = partial(Relaying, relayed(half.steps)) if wire.kernels.hop else Coded
+        return vector(
             table, rank, order.count, wide.itemsize, source, final, kernel, wire, names, order.lost, kernels
         )
     return Vector(table, rank, order.count, wide.itemsize, half.blocks, source, final, kernel, elements)

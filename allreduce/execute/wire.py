@@ -163,7 +163,7 @@ def python_kernels(codec: Codec, dtype: np.dtype, size: int) -> Kernels:
         codec.decode(message(b, count), values)
         total.call(out, a, values.ctypes.data, count, 0)  # not by the codec: of NaNs there is to be one
 
-    return Kernels(*(reductions.Kernel(0, function) for function in (encode, decode, add)))
+    return Kernels(reductions.Kernel(0, encode), reductions.Kernel(0, decode), reductions.Kernel(0, add))
 
 
 def encoded(codec: Codec, values: np.ndarray, room: np.ndarray, at: Context = START) -> np.ndarray:

@@ -58,13 +58,10 @@ void write_box(uint8* to, int bytes) {
         [=](int i, int k) { *(Unit*)(to + k) = *(const Unit*)(box + i); });
 }
 
-// What becomes of what is lost: nothing, it is added to something else, or takes the values' place.
-enum Losses { FORGOTTEN, ADDED, LEFT };
-
-// out = the message of the values at a, or of the sum of them and of what another message decodes to; what is lost of
-// them goes to `lost`.
-template <bool ADD, Losses LOSSES>
-void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 index, int64 count, uint64 stream) {
+// out = the message of the values at a, or of the sum of them and of what another message decodes to. LOSING: values at
+// `left`, which is a, become what it lacks of them; of a sum that is added to nothing, as where it takes more kernels.
+template <bool ADD, bool LOSING>
+void encode_tile(uint8* out, const T* a, const uint8* message, T* left, int64 index, int64 count, uint64 stream) {
     Tile tile(count);
     Eight x = load(a + tile.first, tile.me.own);
     float values[8];
@@ -77,15 +74,12 @@ void encode_tile(uint8* out, const T* a, const uint8* message, T* lost, int64 in
     for (int j = 0; j < 8; j++) values[j] = !ADD || j < tile.me.own ? (float)widen(x.at[j]) : 0;
     encode_block(values, tile.me, noise_key(stream, index + tile.block), tile.record_of(out));
     write_box(out + tile.before, tile.bytes);
-    if (LOSSES != FORGOTTEN) {
+    if (LOSING) {
         decode_block(tile.record_of(out), tile.me, values);
-        Eight y = LOSSES == ADDED ? load(lost + tile.first, tile.me.own) : x;
-        for (int j = 0; j < 8; j++)
-            if (LOSSES == ADDED)
-                y.at[j] = As<T>::narrow(widen(y.at[j]) + (widen(x.at[j]) - widen(rounded(values[j]))));
-            else
-                y.at[j] = minus(x.at[j], values[j]);
-        store_together(lost + tile.first, tile.me.own, y);
+        for (int j = 0; j < 8; j++) x.at[j] = minus(x.at[j], values[j]);
+        if (ADD)
+            for (int j = 0; j < 8; j++) x.at[j] = plus(x.at[j], 0);
+        store_together(left + tile.first, tile.me.own, x);
     }
 }
 
@@ -104,19 +98,16 @@ void decode_tile(T* out, const T* a, const uint8* message, int64 count) {
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 KERNEL encode(uint8* out, const T* a, int64 index, int64 count, uint64 stream) {
-    encode_tile<false, FORGOTTEN>(out, a, nullptr, nullptr, index, count, stream);
-}
-KERNEL encode_losing(uint8* out, const T* a, T* lost, int64 index, int64 count, uint64 stream) {
-    encode_tile<false, ADDED>(out, a, nullptr, lost, index, count, stream);
+    encode_tile<false, false>(out, a, nullptr, nullptr, index, count, stream);
 }
 KERNEL losing(uint8* out, T* a, int64 index, int64 count, uint64 stream) {
-    encode_tile<false, LEFT>(out, a, nullptr, a, index, count, stream);
+    encode_tile<false, true>(out, a, nullptr, a, index, count, stream);
 }
 KERNEL hop(uint8* out, const T* a, const uint8* message, int64 index, int64 count, uint64 stream) {
-    encode_tile<true, FORGOTTEN>(out, a, message, nullptr, index, count, stream);
+    encode_tile<true, false>(out, a, message, nullptr, index, count, stream);
 }
-KERNEL hop_losing(uint8* out, const T* a, const uint8* message, T* lost, int64 index, int64 count, uint64 stream) {
-    encode_tile<true, ADDED>(out, a, message, lost, index, count, stream);
+KERNEL hop_losing(uint8* out, T* a, const uint8* message, int64 index, int64 count, uint64 stream) {
+    encode_tile<true, true>(out, a, message, a, index, count, stream);
 }
 KERNEL decode(T* out, const uint8* message, int64 count) {
     Tile tile(count);

@@ -54,10 +54,8 @@ class DeviceKernels(NamedTuple):
         As of `Kernels`.
     hop : function (out, a, message, index, count, step)
         out = message of the sum of the values at `a` and those of another message, which is not written anywhere.
-    encode_losing : function (out, a, lost, index, count, step)
-        As encode; values at `lost` += values at `a` - what `out` decodes to.
-    hop_losing : function (out, a, message, lost, index, count, step)
-        Both.
+    hop_losing : function (out, a, message, index, count, step)
+        As hop; values at `a` become what `out` lacks of the sum.
     """
 
     encode: Kernel
@@ -66,7 +64,6 @@ class DeviceKernels(NamedTuple):
     rest: Kernel
     losing: Kernel
     hop: Callable[..., None]
-    encode_losing: Callable[..., None]
     hop_losing: Callable[..., None]
 
 
@@ -102,7 +99,6 @@ def block_kernels(codec: Blockwise, dtype: Any) -> DeviceKernels:
         Kernel(0, lambda out, a, b, count, step: rest(out, a, b, count)),
         Kernel(0, run("losing", -2)),
         run("hop", -2),
-        run("encode_losing", -2),
         run("hop_losing", -2),
     )
 
@@ -128,7 +124,11 @@ def blockwise(codec: Blockwise, dtype: np.dtype) -> Coding:
         else:
             kernels.decode.call(out, message, 0, count, 0)
 
-    return Coding(encode, decode, lambda count: 0, 1, rest, losing)
+    def hop(out: int, a: int, message: int, count: int, at: Context, losing: bool) -> None:
+        run = kernels.hop_losing if losing else kernels.hop
+        run(out, a, message, at.offset, count, at.stream)
+
+    return Coding(encode, decode, lambda count: 0, 1, rest, losing, hop)
 
 
 def source_of(codec: Blockwise, dtype: np.dtype) -> str:

@@ -11,6 +11,7 @@ __all__ = ["Coding", "Read"]
 Read = Callable[[int, int], bytes]
 Encode = Callable[[int, int, int, Context, int, Read], int]
 Decode = Callable[[int, int, int, int, int, int], None]
+Hop = Callable[[int, int, int, int, Context, bool], None]
 
 
 class Coding(NamedTuple):
@@ -31,6 +32,9 @@ class Coding(NamedTuple):
         out = values at a less those of the message; out may be a. Where there is a shorter way than by decoding.
     losing : function (out, a, count, at, scratch, read), optional
         As encode, and values at a become what the message lacks of them. Where that is one kernel.
+    hop : function (out, a, message, count, at, losing), optional
+        out = message of the sum of the values at a and those of another message, which is not written anywhere; if
+        losing, values at a become what it lacks of the sum. For a codec whose `nbytes` is exact.
     """
 
     encode: Encode
@@ -39,3 +43,4 @@ class Coding(NamedTuple):
     alignment: int
     rest: Decode | None = None
     losing: Encode | None = None
+    hop: Hop | None = None

@@ -34,6 +34,7 @@ class Fake:
         self.memories, self.opened, self.flying = {}, [], []
         self.made = rank * AGENTS
         self.handles, self.ahead = {}, 0.0
+        self.coded = []  # what codecs ran
         self.host = self.stream()
         self.default = self.active = self.stream()
         self.name = f"fake {rank:11}".encode()
@@ -155,6 +156,7 @@ class Fake:
                 self.touch(self.active, scratch, found.scratch(count), True)
                 assert out % found.alignment == 0
                 self.touch(self.active, out, codec.nbytes(count), True)
+                self.coded.append("encode")
                 return found.encode(out, a, count, at, scratch, read)
 
         def decode(out, a, message, nbytes, count, scratch):
@@ -164,6 +166,7 @@ class Fake:
                 self.touch(self.active, a, count * dtype.itemsize * bool(a), False)
                 self.touch(self.active, scratch, found.scratch(count), True)
                 self.touch(self.active, out, count * dtype.itemsize, True)
+                self.coded.append("add" if a else "decode")
                 found.decode(out, a, message, nbytes, count, scratch)
 
         def rest(out, a, message, nbytes, count, scratch):
@@ -171,6 +174,7 @@ class Fake:
                 self.touch(self.active, message, nbytes, False)
                 self.touch(self.active, a, count * dtype.itemsize, False)
                 self.touch(self.active, out, count * dtype.itemsize, True)
+                self.coded.append("rest")
                 found.rest(out, a, message, nbytes, count, scratch)
 
         def losing(out, a, count, at, scratch, read):
@@ -178,10 +182,21 @@ class Fake:
                 self.touch(self.active, a, count * dtype.itemsize, False)
                 self.touch(self.active, out, codec.nbytes(count), True)
                 self.touch(self.active, a, count * dtype.itemsize, True)
+                self.coded.append("losing")
                 return found.losing(out, a, count, at, scratch, read)
 
+        def hop(out, a, message, count, at, losing):
+            with self.open_for(self.active):
+                self.touch(self.active, message, codec.nbytes(count), False)
+                self.touch(self.active, a, count * dtype.itemsize, False)
+                self.touch(self.active, out, codec.nbytes(count), True)
+                self.touch(self.active, a, count * dtype.itemsize * losing, True)
+                self.coded.append("hop")
+                found.hop(out, a, message, count, at, losing)
+
         return found._replace(
-            encode=encode, decode=decode, rest=found.rest and rest, losing=found.losing and losing
+            encode=encode, decode=decode, rest=found.rest and rest, losing=found.losing and losing,
+            hop=found.hop and hop,
         )
 
     def module(self, text):

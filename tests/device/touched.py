@@ -87,12 +87,6 @@ def restore(fake, types, block, out, sums, peaks, count):
     return [*read, (out, count * types["T"], True)]
 
 
-def hop(fake, types, _, out, a, message, index, count, stream):
-    """All that there is of both messages."""
-    whole = [fake.find(address, 1)[0].nbytes for address in (message, out)]
-    return [(a, count * types["T"], False), (message, whole[0], False), (out, whole[1], True)]
-
-
 def push(fake, types, _, vector, table, many, momentum):
     (x, velocity, _, _, count, _), (_, residual, _, first, _, _) = tensors(fake, table, 2)
     yield from ((x, types["T"] * count, False), *((part, types["W"] * count, False) for part in (velocity, residual)))
@@ -160,7 +154,7 @@ def keep_factors(fake, types, rank, odd, table, many):
 OF_METHODS = {
     function.__name__: function
     for function in (
-        wanted, finish, keep, apart, go_on, push, stop, deal, collect, peaks, quantise, restore, hop,
+        wanted, finish, keep, apart, go_on, push, stop, deal, collect, peaks, quantise, restore,
         multiply, orthonormalise, multiply_turned, add_parts, approximate, keep_factors,
     )
 }

@@ -12,9 +12,8 @@ import compress
 from allreduce.choice import Coder, Link
 from compress.kernels_device.lookup import FAMILIES
 
-pytestmark = [
-    pytest.mark.mpi, cpu.needs_compiler, pytest.mark.skipif(SIZE > 3, reason="slow on the CPU: up to 3 ranks"),
-]  # fmt: skip
+pytestmark = [pytest.mark.mpi, cpu.needs_compiler]
+slow = pytest.mark.skipif(SIZE > 3, reason="slow on the CPU: up to 3 ranks")
 
 F, D = np.dtype("f"), np.dtype("d")
 CODECS = [name for name, entry in compress.TABLE.items() if entry.module in FAMILIES]
@@ -39,6 +38,7 @@ def check(verdict, fake, comm, count, codec, algorithm, dtype=F, op="sum", **wis
     verdict.same(result, *what)
 
 
+@slow
 @BY_MESSAGES
 def test_every_codec(fake, route, comm):
     with Verdict() as verdict:
@@ -46,6 +46,7 @@ def test_every_codec(fake, route, comm):
             check(verdict, fake, comm, 700, codec, ("ring", "direct", "recursive_doubling")[i % 3])
 
 
+@slow
 @BY_MESSAGES
 def test_every_algorithm(fake, route, comm):
     with Verdict() as verdict:
@@ -54,12 +55,33 @@ def test_every_algorithm(fake, route, comm):
                 check(verdict, fake, comm, (0, 1, 33, 500)[(i + j) % 4], codec, algorithm, op=("sum", "avg")[i % 2])
 
 
+@slow
 @BY_MESSAGES
 def test_every_dtype(fake, route, comm):
     with Verdict() as verdict:
         for dtype, codec in product((*HALF, D), ("int8", "topk:ratio=0.1", "bounded:eb=0.02")):
             check(verdict, fake, comm, 300, codec, "ring", dtype)
         check(verdict, fake, comm, 300, "int8", "direct", HALF[0], accumulate="float32")
+
+
+@BY_MESSAGES
+@pytest.mark.parametrize("codec", ["int8", "int4:block=32"])
+def test_what_a_ring_relays_is_decoded_added_and_encoded_by_one_kernel(fake, route, comm, codec):
+    """And its last step leaves values: they are encoded for the others, and decoded as these do."""
+    with Verdict() as verdict:
+        check(verdict, fake, comm, 64 * SIZE, codec, "ring")
+        relays = max(SIZE - 2, 0)
+        begun = ["encode", *["hop"] * relays, "add", "encode", "decode"] if SIZE > 1 else []
+        verdict.check(fake.coded == begun + ["decode"] * (SIZE - 1), fake.coded)
+
+
+@pytest.mark.parametrize("codec", ["int8", "int4:block=32"])
+@pytest.mark.parametrize("algorithm", ["rabenseifner", "recursive_doubling", "double_binary_tree"])
+def test_what_others_relay(fake, comm, monkeypatch, codec, algorithm):
+    monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
+    with Verdict() as verdict:
+        check(verdict, fake, comm, 64 * SIZE + 9, codec, algorithm)
+        verdict.check(SIZE < 4 or comm.allreduce(fake.coded.count("hop")) > 0, "no hop")
 
 
 def test_auto_takes_a_codec_where_it_pays(fake, comm, monkeypatch):

@@ -13,9 +13,8 @@ import compress
 from allreduce.execute.device_arrays import OnDevice, on_device
 from allreduce.methods import average_together
 
-pytestmark = [
-    pytest.mark.mpi, cpu.needs_compiler, pytest.mark.skipif(SIZE > 3, reason="slow on the CPU: up to 3 ranks"),
-]  # fmt: skip
+pytestmark = [pytest.mark.mpi, cpu.needs_compiler]
+slow = pytest.mark.skipif(SIZE > 3, reason="slow on the CPU: up to 3 ranks")
 
 F, D = np.dtype("f"), np.dtype("d")
 METHODS = [
@@ -66,6 +65,7 @@ def steps(dtype, count, many=3):
     return [rough(dtype, count, seed=step)[RANK] for step in range(many)]
 
 
+@slow
 @BY_MESSAGES
 def test_every_method(fake, route, comm):
     with Verdict() as verdict:
@@ -78,6 +78,7 @@ def test_every_method(fake, route, comm):
             verdict.check(all(isinstance(part, OnDevice) for name, part in kept.items() if name != "step"), text)
 
 
+@slow
 @pytest.mark.parametrize(
     "text", ["feedback(topk:ratio=0.1)", "feedback(int8)", "thc", "diana(int8)", "dgc(topk:ratio=0.1)", "oktopk"]
 )
@@ -93,6 +94,20 @@ def test_every_dtype_and_shape(fake, comm, monkeypatch, text):
             both.remember_alike(verdict, str(dtype))
 
 
+@pytest.mark.parametrize("text", ["feedback(int8)", "feedback(int4:block=32)"])
+def test_one_kernel_relays_what_comes_to_a_ring_and_keeps_what_that_loses(fake, comm, monkeypatch, text):
+    monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
+    both = Both(fake, comm, text, "ring")
+    with Verdict() as verdict:
+        for step, values in enumerate(steps(F, 64 * SIZE)):
+            values[:9] = -0.0
+            both.step(verdict, values, step)
+            both.remember_alike(verdict, step)
+        hops = 3 * max(SIZE - 2, 0)
+        verdict.check(fake.coded.count("hop") == hops and fake.coded.count("add") == 3 * (SIZE > 1), fake.coded)
+
+
+@slow
 @pytest.mark.parametrize("text", ["feedback(topk:ratio=0.1)", "dgc(topk:ratio=0.1)", "oktopk:ratio=0.1"])
 def test_a_step_that_is_not_finite_leaves_no_trace(fake, comm, monkeypatch, text):
     monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
@@ -109,6 +124,7 @@ def test_a_step_that_is_not_finite_leaves_no_trace(fake, comm, monkeypatch, text
             both.remember_alike(verdict, step)
 
 
+@slow
 def test_tensors_on_the_way_between_host_and_device(fake, comm, monkeypatch):
     """A checkpoint is of the host; what is remembered goes where the tensor is."""
     monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
@@ -131,6 +147,7 @@ def test_tensors_on_the_way_between_host_and_device(fake, comm, monkeypatch):
         verdict.equal(copied["residual"], both.host.memory["weight"]["residual"])
 
 
+@slow
 @pytest.mark.parametrize(
     "text", ["feedback(topk:ratio=0.05)", "gtopk:ratio=0.05", "thc", "ef21(int8)", "oktopk", "dgc(topk)"]
 )
