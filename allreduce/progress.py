@@ -111,7 +111,7 @@ class Steps:
     def advance(self) -> bool:
         """Go on without waiting; whether that was the end."""
         try:
-            while self.request is None or self.request.alone():
+            while self.request is None or self.request.Test():
                 with current(self.stream):
                     self.request = next(self.requests)
         except StopIteration:

@@ -54,15 +54,9 @@ class Request:
     def Test(self, status: Any = None) -> bool:
         """Move on without waiting; True if the result is there."""
         if not self.done:
-            for request in beside(self):
-                request.progress()
-        return self.alone()
-
-    def alone(self) -> bool:
-        """As Test, but no other request moves on."""
-        if not self.done:
             self.operation.plan.channel.check()
-            self.progress()
+            for request in (self, *beside(self)):
+                request.progress()
         if not self.done:
             with breaking_off(self.operation):
                 self.operation.expire()
