@@ -117,6 +117,7 @@ def _sweep(commands: Any) -> None:
     add("--across", choices=("max", "min", "mean", "rank0"), help="which rank's time counts (default max)")
     add("--batch", type=int, metavar="N", help="calls back to back, at most (default 200)")
     add("--batched", type=size, metavar="BYTES", help="only up to so many bytes (default 1K)")
+    add("--warm-up", type=natural, metavar="N", help="calls before that are not timed, up to 1 MB in all (default 3)")
     add("--precision", type=percent, metavar="P%", help="stop when all medians are known so well (default 2%%)")
     add("--seconds", type=float, help="measured per row at most, within 11 to 1000 repetitions (default 0.2)")
     add("--seed", type=natural, help="of the order of the measurements (default 0)")

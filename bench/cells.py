@@ -22,6 +22,9 @@ from .timing import Cell
 
 __all__ = ["Maker", "alike", "case_pair"]
 
+#: Bytes that calls of a cell go through before the first repetition, if more than a few are wished for.
+WARM = 1 << 20
+
 
 class Maker:
     """Makes the cells of a sweep's groups on this rank.
@@ -46,6 +49,10 @@ class Maker:
         """Calls in a repetition."""
         alone = group.nbytes > self.sweep.batched or self.sweep.cold or "overlapped" in self.sweep.call
         return 1 if alone else self.sweep.batch
+
+    def warm_up(self, group: Group) -> int:
+        """Calls before the first repetition: fewer of long vectors, of which a few take long enough."""
+        return min(self.sweep.warm_up, max(Sweep.warm_up, WARM // group.nbytes))
 
     def labels(self, group: Group) -> list[Label]:
         """What is measured, the same on all ranks."""

@@ -13,7 +13,7 @@ __all__ = ["HABITS", "HEAD", "STYLES", "fitted", "line"]
 
 #: As these tools measure: the mean over ranks and calls; one every call for itself, the other in both places.
 HABITS: dict[str, dict[str, Any]] = {
-    "osu": {"across": "mean", "batch": 1, "start": "barrier"},
+    "osu": {"across": "mean", "batch": 1, "start": "barrier", "warm_up": 200},
     "nccl-tests": {"across": "mean", "place": ["out", "in"]},
 }
 HEAD = (

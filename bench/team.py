@@ -91,7 +91,8 @@ class Team:
 
         rounds = Rounds(self.comm, len(cells), self.sweep.across, self.limits, stop, watch)
         try:
-            measure(list(cells.values()), self.maker.most(group), self.comm, self.start, rounds, rng)
+            maker = self.maker
+            measure([*cells.values()], maker.most(group), maker.warm_up(group), self.comm, self.start, rounds, rng)
         finally:
             watch(rounds)
         same = [not cell.checked or alike(cell.result, self.comm) for cell in cells.values()]

@@ -83,7 +83,13 @@ class Cell:
 
 
 def measure(
-    cells: list[Cell], most: int, comm: MPI.Intracomm, start: Barrier | Window, rounds: Rounds, rng: np.random.Generator
+    cells: list[Cell],
+    most: int,
+    warm_up: int,
+    comm: MPI.Intracomm,
+    start: Barrier | Window,
+    rounds: Rounds,
+    rng: np.random.Generator,
 ) -> None:
     """Measure rounds of all cells until it is enough.
 
@@ -93,12 +99,14 @@ def measure(
         Of the same algorithms in the same order on all ranks.
     most : int
         Calls in a repetition.
+    warm_up : int
+        Calls before the first, one at least.
     rng : numpy.random.Generator
         In the same state on all ranks: all go through the cells in the same shuffled order.
     """
     barrier = Barrier(comm)
-    warm_up = np.array([[cell.repetition(barrier, variant, 1) for variant in (0, 1, 0)] for cell in cells])
-    first, early = warm_up[:, -1, 0].copy(), warm_up[:, :, 1].sum(1)
+    calls = np.array([[cell.repetition(barrier, i % 2, 1) for i in range(warm_up)] for cell in cells])
+    first, early = calls[:, -1, 0].copy(), calls[:, :, 1].sum(1)
     comm.Allreduce(MPI.IN_PLACE, first, MPI.MAX)
     batch = rounds.batch = int(np.clip(BATCH_SECONDS / np.median(first), 1, most))
     for cell, seconds in zip(cells, first.tolist(), strict=True):
