@@ -100,10 +100,12 @@ def test_between_nodes_only_their_sums_are_encoded():
     assert way.loss == loss_of("circulant", 4, 0.01)
 
 
-def test_between_nodes_a_ring_may_lose_a_little_more():
-    for text, name in (("int8", "ring"), ("bfloat16", "ring"), ("int4", "direct")):
-        assert found(text, 4, between_nodes=True) == name
-        assert found(text, 4) == "direct"
+def test_between_nodes_what_is_steady_may_lose_a_little_more():
+    for text, size, name in (
+        ("int8", 4, "rabenseifner"), ("int8", 5, "ring"), ("bfloat16", 5, "ring"), ("int4", 4, "direct"),
+    ):  # fmt: skip
+        assert found(text, size, between_nodes=True) == name
+        assert found(text, size) == "direct"
 
 
 def test_what_saves_less_than_a_tenth_does_not_pay():
