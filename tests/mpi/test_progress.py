@@ -71,25 +71,26 @@ def until(condition):
 
 
 def test_jobs_under_way_end_in_any_order(comm, thread):
-    """Ranks differ in which one ends first; a fourth begins only when one of three has ended."""
+    """Ranks differ in which one ends first; one more begins only when one of the MOST has ended."""
     log = []
-    buckets = [Bucket(comm, count, log) for count in (10, 1000, 100000, 7)]
+    counts = [10, 1000, 100000, *range(20, 20 + MOST - 3), 7]
+    buckets = [Bucket(comm, count, log) for count in counts]
     order = np.roll(range(MOST), RANK)
     with Verdict() as verdict:
         futures = [thread.later(bucket.job, bucket) for bucket in buckets]
         verdict.check(until(lambda: len(log) == MOST), "began", log)
         polls = buckets[0].gate.polls
-        verdict.check(until(lambda: buckets[0].gate.polls > polls + 5) and len(log) == MOST, "the fourth waits", log)
+        verdict.check(until(lambda: buckets[0].gate.polls > polls + 5) and len(log) == MOST, "the last waits", log)
         for place, i in enumerate(order):
             buckets[i].gate.opened.set()
             verdict.check(until(futures[i].done), "ends alone", i)
             later = [j for j in order[place + 1 :] if futures[j].done()]
             verdict.check(not later, "others ended with it", later)
-        verdict.check(until(lambda: len(log) == 4), "the fourth began", log)
-        buckets[3].gate.opened.set()
+        verdict.check(until(lambda: len(log) == MOST + 1), "the last began", log)
+        buckets[-1].gate.opened.set()
         verdict.check([future.wait() for future in futures] == buckets, "results")
         verdict.check(all(bucket.right() for bucket in buckets), *(bucket.array[:2] for bucket in buckets))
-        verdict.check(log == [10, 1000, 100000, 7], "in the order of the calls", log)
+        verdict.check(log == counts, "in the order of the calls", log)
 
 
 @pytest.mark.parametrize("when", ["at once", "under way", "exit"])
