@@ -22,6 +22,9 @@ from .timing import Cell
 
 __all__ = ["Maker", "alike", "case_pair"]
 
+#: Bytes of the buffers of a batch in place, in which every call has its own.
+ROOM = 1 << 24
+
 
 class Maker:
     """Makes the cells of a sweep's groups on this rank.
@@ -45,7 +48,8 @@ class Maker:
     def most(self, group: Group) -> int:
         """Calls in a repetition."""
         alone = group.nbytes > self.sweep.batched or self.sweep.cold or "overlapped" in self.sweep.call
-        return 1 if alone else self.sweep.batch
+        most = max(1, ROOM // group.nbytes) if "in" in self.sweep.place else self.sweep.batch
+        return 1 if alone else min(most, self.sweep.batch)
 
     def labels(self, group: Group) -> list[Label]:
         """What is measured, the same on all ranks."""
