@@ -24,6 +24,8 @@ __all__ = ["Maker", "alike", "case_pair"]
 
 #: Bytes that calls of a cell go through before the first repetition, if more than a few are wished for.
 WARM = 1 << 20
+#: Bytes of the buffers of a batch in place, in which every call has its own.
+ROOM = 1 << 24
 
 
 class Maker:
@@ -48,7 +50,8 @@ class Maker:
     def most(self, group: Group) -> int:
         """Calls in a repetition."""
         alone = group.nbytes > self.sweep.batched or self.sweep.cold or "overlapped" in self.sweep.call
-        return 1 if alone else self.sweep.batch
+        most = max(1, ROOM // group.nbytes) if "in" in self.sweep.place else self.sweep.batch
+        return 1 if alone else min(most, self.sweep.batch)
 
     def warm_up(self, group: Group) -> int:
         """Calls before the first repetition: fewer of long vectors, of which a few take long enough."""

@@ -39,6 +39,7 @@ def run(sweep: Sweep) -> int:
     facts = {**environment(world), **ways(sweep, teams, world)}
     journal = opened(sweep.json, sweep.resume, world)
     jobs = list(product(teams, groups))
+    facts["missing"] |= unmeasured(jobs, world)
     with Console(facts, sweep.style, journal.rows if journal else [], world.rank == 0) as console, Stop() as stop:
         wanted = left(jobs, journal, world)
         console.begin(int(wanted.sum()))
@@ -77,6 +78,17 @@ def ways(sweep: Sweep, teams: list[Team | None], world: MPI.Intracomm) -> dict[s
         "transport": {"name": transport, "variables": told(transport, MPI.get_vendor()[0])} if transport else None,
         "link": link(transport, world)._asdict() if transport else None,
     }
+
+
+def unmeasured(jobs: list[tuple[Team | None, Group]], world: MPI.Intracomm) -> dict[str, str]:
+    """Names of which no row comes, and why; ValueError if no row comes at all. Collective."""
+    names = {name for team, _ in jobs if team for name in team.place.names}
+    found = {label.algorithm for team, group in jobs if team for label in team.maker.labels(group)}
+    some = np.array([bool(found)])
+    world.Bcast(some)  # the first rank is in all teams
+    if not some[0]:
+        raise ValueError("nothing that is asked for can be measured with such --dtype, --op, --place and --call")
+    return dict.fromkeys(sorted(names - found), "not with such dtypes, operations, places and calls")
 
 
 @contextmanager

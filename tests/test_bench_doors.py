@@ -23,6 +23,7 @@ CASES = {
     "sweep --resume": "--resume goes on with a file: name it by --json",
     "sweep --data README.md": "README.md is no .npy file",
     "sweep --data /dev/null": "/dev/null is no .npy file",
+    "sweep --batched -1": "--batched: expected a size such as 4, 64K or 16M, not '-1'",
     "codecs foo": "unknown codec 'foo'",
     "codecs int8 --ranks 0": "above zero, not '0'",
     "codecs int8 --count 0": "above zero, not '0'",

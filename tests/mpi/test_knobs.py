@@ -55,6 +55,34 @@ def test_algorithms_of_mpi_are_rows(tmp_path, capfd, monkeypatch):
         assert "no algorithm 'native:rign' in this MPI; have " in capfd.readouterr().err
 
 
+def test_mpi_s_own_with_buffers_described_beforehand_is_right(tmp_path, capfd, monkeypatch):
+    """Of all that are asked for; calls that it has not are said to be left out."""
+    monkeypatch.setattr("bench.team.prices_of", lambda *_: Prices())
+    path = COMM.bcast(str(tmp_path / "rows.jsonl"))
+    kinds = ["--op", "sum", "max", "--dtype", "float64", "int32", "bfloat16", "--place", "out", "in"]
+    calls = ["--call", "blocking", "nonblocking", "persistent"]
+    assert main(["sweep", *SHORT, "--algorithms", "native:bare", *kinds, *calls, "--json", path]) == 0
+    assert main(["sweep", *SHORT, "--algorithms", "native:bare", "ring", "--call", "nonblocking"]) == 0
+    COMM.Barrier()
+    if COMM.rank == 0:
+        rows = [row for row in load([Path(path)])[1] if row.algorithm == "native:bare"]
+        found = {(row.op, row.dtype, row.place, row.call) for row in rows}
+        assert found == {*product(("sum", "max"), ("float64", "int32"), ("out", "in"), ("blocking",))}
+        assert all(row.wrong == 0 and row.valid.size >= 11 for row in rows)
+        assert capfd.readouterr().out.count("# no native:bare: not with such") == 1
+
+
+def test_buffers_are_described_once(monkeypatch):
+    """Which is what it is for: mpi4py does not see an array then."""
+    from bench.requests import described
+
+    send, recv = np.arange(5.0), np.zeros(5)
+    (memory, count, datatype), place = described(send), described(MPI.IN_PLACE)
+    assert type(memory) is memoryview and count == 5 and datatype == MPI.DOUBLE and place == MPI.IN_PLACE
+    COMM.Allreduce(described(send), described(recv))
+    assert np.array_equal(recv, COMM.size * send)
+
+
 def test_intel_s_library_names_what_it_was_told_at_its_start(monkeypatch):
     monkeypatch.setenv("I_MPI_ADJUST_ALLREDUCE", "2")
     assert native.__wrapped__() == ("native:2" if INTEL else "native")

@@ -244,7 +244,25 @@ def test_ranks_agree_on_the_time():
     assert clock.local(after) == pytest.approx(after - clock.offset, abs=1e-6)
 
 
+@pytest.mark.usefixtures("no_model")
+def test_batches_are_as_long_as_asked_for(path, monkeypatch):
+    """And in place no longer than there is room for, each call having a buffer of its own."""
+    monkeypatch.setattr("bench.cells.ROOM", 64 << 10)
+    for place, most in (("out", {4: 5, 16384: 5, 65536: 1}), ("in", {4: 5, 16384: 4, 65536: 1})):
+        options = ["--sizes", *map(str, most), "--seconds", "0.001", "--place", place, "--batch", "5"]
+        file = f"{path}.{place}"
+        with monkeypatch.context() as patch:
+            patch.setattr("bench.timing.BATCH_SECONDS", 60)  # however slow this machine is
+            assert main(["sweep", *options, "--batched", "16K", "--algorithms", "ring", "--json", file]) == 0
+        COMM.Barrier()
+        if COMM.rank == 0:
+            rows = load([Path(file)])[1]
+            assert {(row.nbytes, row.batch, row.wrong) for row in rows} == {(n, calls, 0) for n, calls in most.items()}
+
+
 def test_unusable_arguments(tmp_path, capfd):
+    assert main(["sweep", *SHORT, "--algorithms", "native", "--dtype", "bfloat16"]) == 2
+    assert COMM.rank or "nothing that is asked for can be measured" in capfd.readouterr().err
     assert main(["sweep", *SHORT, "--algorithms", "rign"]) == 2
     assert main(["sweep", *SHORT, "--dtype", "float33"]) == 2
     assert main(["sweep", *SHORT, "--op", "min", "--dtype", "complex64"]) == 2

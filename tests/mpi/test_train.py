@@ -1,17 +1,20 @@
 """bench train: every way runs, splits give the losses of one process, and what differs is found out."""
 
 import json
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from mpi4py import MPI
-from witness import RANK, SIZE, Verdict
+from witness import RANK, SIZE, Verdict, everyone_has
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'allreduce[training]'")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'allreduce[training]'")
 
 from bench.train import Train, mesh_of
-from bench.training.race import Entry
+from bench.training import replicas
+from bench.training.race import Entry, slowest, timed
 from bench.training.results import compared
 from bench.training.ways import Way
 
@@ -91,6 +94,27 @@ class Fake(Way):
 
     def __init__(self, name):
         self.name, self.steps = name, {}
+
+
+def test_steps_of_the_last_rank_sum_to_all_its_time():
+    """Though another is last in every step: ranks are late in turn."""
+    ends = [1.0 + (0.5 if RANK == 0 else 0), 2.0 + (0.5 if RANK == SIZE - 1 else 0), 4.0 + RANK]
+    last = [1.5, 2.5, 3.0 + SIZE]
+    everyone_has("" if np.allclose(slowest(ends), np.diff([0, *last])) and slowest([]) == [] else slowest(ends))
+
+
+def test_steps_are_timed_from_the_start_of_the_first():
+    task = SimpleNamespace(inputs=np.zeros(1), targets=np.zeros(1))
+    ends, losses = timed(lambda *_: time.sleep(0.01) or 1.0, slice(None), task, np.zeros((3, 1), int))
+    right = losses == [1, 1, 1] and ends == sorted(ends) and all(np.array(ends) >= [0.01, 0.02, 0.03])
+    everyone_has("" if right else f"{ends} {losses}")
+
+
+@pytest.mark.parametrize("codec, one", [(None, False), ("int8", False), ("feedback(int8)", True), ("powersgd", True)])
+def test_methods_have_one_bucket(monkeypatch, codec, one):
+    monkeypatch.setattr(replicas, "Replica", lambda *given: SimpleNamespace(bucket=given[4]))
+    bucket = replicas.ours(codec, None, None, 1000).bucket
+    everyone_has("" if bucket == (replicas.ONE_BUCKET if one else 1000) else f"{bucket}")
 
 
 def entry(name, losses, same=True):
