@@ -88,7 +88,7 @@ def _sweep(commands: Any) -> None:
     names = (
         "all, auto, node (shared memory), gloo (PyTorch's; torch: where it is installed), copy (of the array), "
         "guidelines (MPI's own in two parts), natives (each of MPI's own algorithms, where one can choose), "
-        "native:bare (MPI's own without what it costs mpi4py to look at arrays), "
+        "native:bare (MPI's own in a compiled loop, without what it costs to call from Python), "
         "or names such as ring torus:grid=2x4 native:ring"
     )
     add("--algorithms", nargs="+", default=["all"], metavar="NAME", help=names)
@@ -118,7 +118,7 @@ def _sweep(commands: Any) -> None:
     add("--across", choices=("max", "min", "mean", "rank0"), help="which rank's time counts (default max)")
     add("--batch", type=int, metavar="N", help="calls back to back, at most (default 200)")
     add("--batched", type=size, metavar="BYTES", help="so only messages up to so many bytes (default 1K)")
-    add("--warm-up", type=natural, metavar="N", help="calls before that are not timed, up to 1 MB in all (default 3)")
+    add("--warm-up", type=natural, metavar="N", help="repetitions before that do not count, 1 MB in all (default 0)")
     add("--precision", type=percent, metavar="P%", help="stop when all medians are known so well (default 2%%)")
     add("--seconds", type=float, help="measured per row at most, within 11 to 1000 repetitions (default 0.2)")
     add("--seed", type=natural, help="of the order of the measurements (default 0)")

@@ -11,6 +11,7 @@ import allreduce
 from allreduce.native import OPS
 
 from . import nccl
+from .bare import Bare
 from .memory import HostMemory
 from .plan import Group, Sweep
 from .records import BARE, COMPOSED, NATIVE, family
@@ -22,7 +23,7 @@ Function = Callable[[Any, Any], object]
 #: No codec can be used with these.
 UNCODED = ("node", "gloo", "nccl", "copy", NATIVE, *COMPOSED)
 #: And these need a buffer for the result.
-OUT_OF_PLACE = ("copy", *COMPOSED)
+OUT_OF_PLACE = ("copy", BARE, *COMPOSED)
 
 
 class Label(NamedTuple):
@@ -44,8 +45,8 @@ def call_of(label: Label, group: Group, sweep: Sweep, comm: MPI.Intracomm, memor
         "reduce+bcast": lambda: reduce_bcast(comm, OPS[group.op]),
         "reduce_scatter+allgather": lambda: reduce_scatter_allgather(comm, OPS[group.op], group),
     }
-    if label.algorithm == BARE and group.op == "sum":
-        return comm.Allreduce
+    if label.algorithm == BARE:
+        return Bare(comm, group.op, group.dtype, group.elements)
     if family(label.algorithm) in others:
         return others[family(label.algorithm)]()
     ours = allreduce.allreduce if comm == MPI.COMM_WORLD else partial(allreduce.allreduce, comm=comm)

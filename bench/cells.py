@@ -22,7 +22,7 @@ from .timing import Cell
 
 __all__ = ["Maker", "alike", "case_pair"]
 
-#: Bytes that calls of a cell go through before the first repetition, if more than a few are wished for.
+#: Bytes of vectors that go through the rounds that do not count, at most.
 WARM = 1 << 20
 #: Bytes of the buffers of a batch in place, in which every call has its own.
 ROOM = 1 << 24
@@ -54,8 +54,8 @@ class Maker:
         return 1 if alone else min(most, self.sweep.batch)
 
     def warm_up(self, group: Group) -> int:
-        """Calls before the first repetition: fewer of long vectors, of which a few take long enough."""
-        return min(self.sweep.warm_up, max(Sweep.warm_up, WARM // group.nbytes))
+        """Rounds at first that do not count."""
+        return min(self.sweep.warm_up, WARM // group.nbytes)
 
     def labels(self, group: Group) -> list[Label]:
         """What is measured, the same on all ranks."""

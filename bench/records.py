@@ -14,7 +14,7 @@ __all__ = ["BARE", "BASELINES", "COMPOSED", "IDENTITY", "NATIVE", "Row", "family
 COMPOSED = ("reduce+bcast", "reduce_scatter+allgather")
 #: MPI's own; with one of its algorithms it is called native:ring.
 NATIVE = "native"
-#: The same, of buffers described beforehand: as near to a C program as mpi4py goes.
+#: The same in a compiled loop: without what it costs to call from Python.
 BARE = "native:bare"
 #: What ours are held against.
 BASELINES = (NATIVE, "gloo", "nccl", "copy", *COMPOSED)

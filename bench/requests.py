@@ -49,7 +49,7 @@ class Call:
     def arguments(self, send: Any, recv: Any) -> tuple[Any, Any]:
         """What the call takes: the buffers, or a request that holds them."""
         if self.label.algorithm == BARE:
-            send, recv = described(send), described(recv)
+            return send.ctypes.data, recv.ctypes.data
         if self.label.call != "persistent":
             return send, recv
         init = self._ours("persistent") or partial(self.comm.Allreduce_init, op=OPS[self.group.op])
@@ -61,11 +61,6 @@ class Call:
             return None
         asked = wishes(self.label, self.group, self.sweep)
         return partial(getattr(engine_of(self.comm), method), "allreduce", **asked)
-
-
-def described(array: Any) -> Any:
-    """An array as mpi4py need not look at it any more; not MPI.IN_PLACE."""
-    return (array.data, array.size, MPI._typedict[array.dtype.char]) if isinstance(array, np.ndarray) else array
 
 
 def restart(request: Any, recv: Any) -> None:

@@ -129,6 +129,11 @@ class Rounds:
         self.stop.agreed |= bool(verdict[1])
         return bool(verdict[0])
 
+    def forget(self) -> None:
+        """Begin anew, but for what was wrong."""
+        self.times.clear()
+        self.slowest.clear()
+
     def _add(self, seconds: np.ndarray, wrong: np.ndarray) -> None:
         late = np.isinf(seconds).any(0)
         self.late = float(late.mean())

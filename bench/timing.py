@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from .bare import Bare
 from .inputs import Case
 from .memory import HostMemory
 from .rounds import Rounds
@@ -62,12 +63,16 @@ class Cell:
     def repetition(self, start: Barrier | Window, variant: int, batch: int) -> tuple[float, int]:
         """Time one batch of calls: seconds per call, infinite if this rank started late, and wrong elements."""
         self.variant, self.batch = variant, batch
-        call, timer, end = self.call, self.memory.timer, self.memory.timer.end
+        call: Any = self.call
+        many, timer, end = isinstance(call, Bare), self.memory.timer, self.memory.timer.end
         self.prepare(variant)
         calls = islice(self.arguments[variant], batch)
         begin = timer.begin(start)
-        for send, recv in calls:
-            call(send, recv)
+        if many:
+            call(*self.arguments[variant][0], batch)
+        else:
+            for send, recv in calls:
+                call(send, recv)
         elapsed = timer.seconds(begin, end()) / batch
         return elapsed, self.case.wrong(self.result) if self.checked else 0
 
@@ -100,12 +105,12 @@ def measure(
     most : int
         Calls in a repetition.
     warm_up : int
-        Calls before the first, one at least.
+        Rounds at first that do not count.
     rng : numpy.random.Generator
         In the same state on all ranks: all go through the cells in the same shuffled order.
     """
     barrier = Barrier(comm)
-    calls = np.array([[cell.repetition(barrier, i % 2, 1) for i in range(warm_up)] for cell in cells])
+    calls = np.array([[cell.repetition(barrier, variant, 1) for variant in (0, 1, 0)] for cell in cells])
     first, early = calls[:, -1, 0].copy(), calls[:, :, 1].sum(1)
     comm.Allreduce(MPI.IN_PLACE, first, MPI.MAX)
     batch = rounds.batch = int(np.clip(BATCH_SECONDS / np.median(first), 1, most))
@@ -121,5 +126,7 @@ def measure(
                 seconds[index], wrong[index] = cells[index].repetition(start, number % 2, batch)
             more, number = rounds.go_on(seconds, wrong if number else wrong + early), number + 1
             start.judge(rounds.late)
+            if more and number <= warm_up:
+                rounds.forget()
     finally:
         gc.enable()

@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from bench.__main__ import main
+from bench.bare import Bare
 from bench.journal import load
 from bench.knobs import Knob, algorithms, native
 from bench.model import Prices
@@ -55,7 +56,7 @@ def test_algorithms_of_mpi_are_rows(tmp_path, capfd, monkeypatch):
         assert "no algorithm 'native:rign' in this MPI; have " in capfd.readouterr().err
 
 
-def test_mpi_s_own_with_buffers_described_beforehand_is_right(tmp_path, capfd, monkeypatch):
+def test_mpi_s_own_in_a_compiled_loop_is_right(tmp_path, capfd, monkeypatch):
     """Of all that are asked for; calls that it has not are said to be left out."""
     monkeypatch.setattr("bench.team.prices_of", lambda *_: Prices())
     path = COMM.bcast(str(tmp_path / "rows.jsonl"))
@@ -67,20 +68,24 @@ def test_mpi_s_own_with_buffers_described_beforehand_is_right(tmp_path, capfd, m
     if COMM.rank == 0:
         rows = [row for row in load([Path(path)])[1] if row.algorithm == "native:bare"]
         found = {(row.op, row.dtype, row.place, row.call) for row in rows}
-        assert found == {*product(("sum", "max"), ("float64", "int32"), ("out", "in"), ("blocking",))}
+        assert found == {*product(("sum", "max"), ("float64", "int32"), ("out",), ("blocking",))}
         assert all(row.wrong == 0 and row.valid.size >= 11 for row in rows)
         assert capfd.readouterr().out.count("# no native:bare: not with such") == 1
 
 
-def test_buffers_are_described_once(monkeypatch):
-    """Which is what it is for: mpi4py does not see an array then."""
-    from bench.requests import described
-
+def test_the_compiled_loop_calls_so_often_and_says_what_fails(monkeypatch):
     send, recv = np.arange(5.0), np.zeros(5)
-    (memory, count, datatype), place = described(send), described(MPI.IN_PLACE)
-    assert type(memory) is memoryview and count == 5 and datatype == MPI.DOUBLE and place == MPI.IN_PLACE
-    COMM.Allreduce(described(send), described(recv))
+    bare, places = Bare(COMM, "sum", send.dtype, 5), (send.ctypes.data, recv.ctypes.data)
+    bare(*places, 3)
     assert np.array_equal(recv, COMM.size * send)
+    calls = []
+    monkeypatch.setattr("bench.bare.repeated", lambda *facts: calls.append(facts[-1]) or 5)
+    with pytest.raises(RuntimeError, match="MPI_Allreduce returned 5"):
+        bare(*places, 7)
+    assert calls == [7]
+    monkeypatch.setattr("bench.bare.library", lambda: None)
+    with pytest.raises(ValueError, match="native:bare"):
+        Bare(COMM, "sum", send.dtype, 5)
 
 
 def test_intel_s_library_names_what_it_was_told_at_its_start(monkeypatch):
