@@ -22,6 +22,10 @@ from .timing import Cell
 
 __all__ = ["Maker", "alike", "case_pair"]
 
+#: Operations that MPI defines, by kinds of dtypes: an MPI may end the program at others.
+LOGICAL, ARITHMETIC = ("land", "lor", "lxor"), ("sum", "prod")
+MPI_REDUCES = {"b": LOGICAL, "c": ARITHMETIC, "f": (*ARITHMETIC, "min", "max"), "i": tuple(OPS), "u": tuple(OPS)}
+
 #: Bytes of vectors that go through the rounds that do not count, at most.
 WARM = 1 << 20
 #: Bytes of the buffers of a batch in place, in which every call has its own.
@@ -151,7 +155,9 @@ def can_reduce(name: str, group: Group) -> bool:
     """Whether others have the operation for the dtype; ours have all that a sweep takes."""
     if family(name) == "nccl":
         return group.dtype.name in nccl.TYPES and group.op in nccl.OPS
-    return family(name) not in (NATIVE, *COMPOSED) or (mpi_has(group.dtype) and group.op in OPS)
+    if family(name) in (NATIVE, *COMPOSED):
+        return mpi_has(group.dtype) and group.op in MPI_REDUCES.get(group.dtype.kind, ())
+    return True
 
 
 def case_pair(

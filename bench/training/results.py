@@ -16,8 +16,8 @@ CHECKED = 100
 NOTES = f"""\
 # s to target: of training, without the first {START} steps; ms: median, of a step, which ends when the last rank's does
 # comm: part of a step that goes when nothing is communicated, if any; hidden: part of the communication that the
-# backward pass covers, by steps that communicate after it or wait for every bucket; MB: over TCP, of the rank that
-# sends most"""
+# backward pass covers, by steps that communicate after it or wait for every bucket, less than nothing where these
+# happen to be faster; MB: over TCP, of the rank that sends most"""
 HEAD = (f"{'way':36}{'steps to':>9}{'s to target':>12}{'ms':>9}{'steps/s':>9}{'comm':>7}{'hidden':>8}{'MB':>9}"
         f"{'loss':>8}{'acc. %':>8}")  # fmt: skip
 
