@@ -1,5 +1,6 @@
 """The interface of methods: what is done before and after an all-reduce, with a memory."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from .codec import START, Codec
 from .context import Context
 from .table import config
 
-__all__ = ["AllReduce", "Method", "check_codec", "finite", "parts_of", "working"]
+__all__ = ["AllReduce", "Method", "check_codec", "finite", "parts_of", "together", "working"]
 
 
 class AllReduce(Protocol):
@@ -160,6 +161,14 @@ def check_codec(method: Any) -> None:
 def working(x: np.ndarray) -> np.dtype:
     """The dtype in which a tensor is remembered: float32, or float64 for that."""
     return np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+
+
+def together(arrays: dict[str, np.ndarray], allreduce: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
+    """The sums of several arrays, in one all-reduce."""
+    if not arrays:
+        return {}
+    flat = [x.reshape(-1) for x in arrays.values()]
+    return parts_of(allreduce(np.concatenate(flat) if len(flat) > 1 else flat[0]), arrays)
 
 
 def parts_of(flat: np.ndarray, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

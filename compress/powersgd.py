@@ -10,7 +10,7 @@ from allreduce.execute.cache import keep
 from . import doors
 from .codec import START
 from .context import Context
-from .method import AllReduce, Method, parts_of, working
+from .method import AllReduce, Method, together, working
 
 __all__ = ["PowerSGD"]
 
@@ -96,13 +96,6 @@ class PowerSGD(Method):
         shape = m.shape[1], self.columns(m)
         q = self.recall(key, "q", shape)
         return np.random.default_rng(self.seed).standard_normal(shape).astype(m.dtype) if q is None else q
-
-
-def together(arrays: dict[str, np.ndarray], allreduce: AllReduce) -> dict[str, np.ndarray]:
-    """The sums of several arrays, in one all-reduce."""
-    if not arrays:
-        return {}
-    return parts_of(allreduce(np.concatenate([x.reshape(-1) for x in arrays.values()])), arrays)
 
 
 @keep

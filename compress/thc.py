@@ -1,6 +1,7 @@
 """Whole numbers on a grid that all ranks share, so that sums of codes are codes of sums."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numba import njit
@@ -10,7 +11,7 @@ from allreduce.execute.cache import keep
 from . import doors
 from .codec import START
 from .context import Context
-from .method import AllReduce, Method
+from .method import AllReduce, Method, together
 from .noise import apart, noise, noise_key
 from .values import nearest, peak
 
@@ -64,19 +65,43 @@ class THC(Method):
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
+        return self.reduce_together({key: x}, allreduce, at)[key]
+
+    def reduce_together(
+        self, tensors: dict[str, np.ndarray], allreduce: AllReduce, at: Context = START
+    ) -> dict[str, np.ndarray]:
+        """In two all-reduces: of all largest magnitudes, and of all codes."""
         with np.errstate(over="ignore"):
-            values = doors.values(x).reshape(-1).astype(np.float32, copy=False)
-        peaks = np.empty(-(-values.size // self.block), np.float32)
-        _largest(values, self.block, peaks.view(np.uint32))
-        steps = allreduce(np.where(np.isfinite(peaks), peaks, np.float32(np.nan)), op="max") / np.float32(self.levels)
+            values = {k: doors.values(x).reshape(-1).astype(np.float32, copy=False) for k, x in tensors.items()}
+            largest = together({k: self.largest(x) for k, x in values.items()}, partial(allreduce, op="max"))
+            steps = {k: self.steps(peaks) for k, peaks in largest.items()}
+            codes = together({k: self.codes(x, steps[k], at) for k, x in values.items()}, allreduce)
+            sums = {k: self.scaled(codes[k], steps[k]) for k in tensors}
+            return {k: sums[k].reshape(x.shape).astype(x.dtype, copy=False) for k, x in tensors.items()}
+
+    def largest(self, x: np.ndarray) -> np.ndarray:
+        """Magnitudes, per block; NaN where one is not finite."""
+        peaks = np.empty(-(-x.size // self.block), np.float32)
+        _largest(x, self.block, peaks.view(np.uint32))
+        return np.where(np.isfinite(peaks), peaks, np.float32(np.nan))
+
+    def steps(self, peaks: np.ndarray) -> np.ndarray:
+        """From one code to the next, per block."""
+        steps = peaks / np.float32(self.levels)
         steps[steps < np.float32(2.0**-126)] = 0
-        codes = np.zeros(values.size, holding(self.levels * at.size))
-        correlated = int(self.rounding == "correlated")
-        _quantise(values, steps, self.block, self.levels, self.seed, correlated, at.stream, at.offset, codes)
-        result = np.empty_like(values)
-        _scale(allreduce(codes), steps, self.block, result)
-        with np.errstate(over="ignore"):
-            return result.reshape(x.shape).astype(x.dtype, copy=False)
+        return steps
+
+    def codes(self, x: np.ndarray, steps: np.ndarray, at: Context) -> np.ndarray:
+        """Of this rank's values."""
+        codes, correlated = np.zeros(x.size, holding(self.levels * at.size)), int(self.rounding == "correlated")
+        _quantise(x, steps, self.block, self.levels, self.seed, correlated, at.stream, at.offset, codes)
+        return codes
+
+    def scaled(self, codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """What codes stand for."""
+        values = np.empty(codes.size, np.float32)
+        _scale(codes, steps, self.block, values)
+        return values
 
 
 def holding(most: int) -> np.dtype:

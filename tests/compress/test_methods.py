@@ -425,3 +425,27 @@ def test_tensors_that_go_together_lose_nothing_and_remember_each(text, dtype):
             total = sum(step[key].astype(np.float64) for step in one) + left
             wanted = sum(x[key].astype(np.float64) for rank in given for x in rank)
             assert np.allclose(total, wanted, atol=1e-4 if dtype == np.float32 else 0.2), key
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_thc_sums_tensors_that_go_together_as_one_by_one_in_two_all_reduces(dtype):
+    rng = np.random.default_rng(1)
+    shapes = {"matrix": (30, 20), "vector": (7,), "none": (0,), "number": ()}
+    given = [{k: np.asarray(rng.standard_normal(s), dtype) for k, s in shapes.items()} for _ in range(2)]
+
+    def work(rank, allreduce):
+        calls = []
+
+        def counted(x, **wishes):
+            calls.append(wishes)
+            return allreduce(x, **wishes)
+
+        at, method = Context(3, 0, rank, 2), compress.get("thc:block=64")
+        together = method.reduce_together(given[rank], counted, at)
+        assert calls == [{"op": "max"}, {}]
+        return together, {key: method.reduce(x, allreduce, key, at) for key, x in given[rank].items()}
+
+    for together, alone_ in run(2, work):
+        for key, shape in shapes.items():
+            assert together[key].shape == shape and together[key].dtype == dtype
+            assert together[key].tobytes() == alone_[key].tobytes(), key
