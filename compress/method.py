@@ -164,11 +164,10 @@ def working(x: np.ndarray) -> np.dtype:
 
 
 def together(arrays: dict[str, np.ndarray], allreduce: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
-    """The sums of several arrays, in one all-reduce."""
+    """The sums of several arrays, which are left as they are, in one all-reduce, which may work in place."""
     if not arrays:
         return {}
-    flat = [x.reshape(-1) for x in arrays.values()]
-    return parts_of(allreduce(np.concatenate(flat) if len(flat) > 1 else flat[0]), arrays)
+    return parts_of(allreduce(np.concatenate([x.reshape(-1) for x in arrays.values()])), arrays)
 
 
 def parts_of(flat: np.ndarray, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
