@@ -505,8 +505,7 @@ def test_the_engine_asks_that_where_there_is_no_codec():
             result = allreduce.allreduce(x, comm=comm, algorithm=f"hierarchical:nodes={nodes}", codec=codec)
             assert np.allclose(result, SIZE, rtol=0.1)
         ways = {(o.count, o.codec is None): dict(o.params).get("between") for o in comm.engine.channel.plans}
-    short = "ring" if SIZE == 3 else "circulant"  # of which each takes two steps
-    long = "ring" if SIZE > 2 else "circulant"
+    short, long = (across(tuple((r,) for r in range(SIZE)), 4 * n) for n in (1 << 10, 1 << 20))
     assert (ways[1 << 10, True], ways[1 << 20, True], ways[1 << 20, False]) == (short, long, None)
 
 
