@@ -107,6 +107,18 @@ def test_one_kernel_relays_what_comes_to_a_ring_and_keeps_what_that_loses(fake, 
         verdict.check(fake.coded.count("hop") == hops and fake.coded.count("add") == 3 * (SIZE > 1), fake.coded)
 
 
+def test_regions_that_are_not_full_end_with_zeros(fake, comm, monkeypatch):
+    """And with no value that would be sent in another's place."""
+    monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
+    both = Both(fake, comm, "oktopk:ratio=0.05", "direct")
+    with Verdict() as verdict:
+        for count in (SIZE - 1, SIZE + 1, 20 * SIZE + 1):
+            values = rough(F, count)[RANK]
+            values[:1] = 1000
+            both.step(verdict, values, count, key=str(count))
+        both.remember_alike(verdict)
+
+
 @slow
 @pytest.mark.parametrize("text", ["feedback(topk:ratio=0.1)", "dgc(topk:ratio=0.1)", "oktopk:ratio=0.1"])
 def test_a_step_that_is_not_finite_leaves_no_trace(fake, comm, monkeypatch, text):
@@ -200,6 +212,19 @@ def test_low_rank(fake, comm, monkeypatch, dtype):
             left = allreduce.allreduce(sums[key] - parts["residual"], comm=comm)
             verdict.check(np.abs(left).max() < near, key, "is lost", np.abs(left).max())
         both.host.load_state_dict(both.device.state_dict())
+
+
+def test_low_rank_goes_on_in_another_dtype(fake, comm, monkeypatch):
+    """Factors that are remembered as float32 are not read as float64, nor the other way."""
+    monkeypatch.setenv("ALLREDUCE_ROUTE", "staged")
+    method, exact = compress.get("powersgd"), np.outer(np.arange(1, 41), np.arange(-9, 51))
+    with Verdict() as verdict:
+        for dtype in (F, D, F):
+            send = fake.put(exact.astype(dtype))
+            result = fake.get(allreduce.allreduce(send, codec=method, key="w", algorithm="ring", comm=comm))
+            verdict.same(result, str(dtype))
+            verdict.check(np.allclose(result, SIZE * exact, rtol=1e-4, atol=1e-2), str(dtype), result[:2, :3])
+            verdict.check({part.dtype for part in method.memory["w"].values()} == {dtype}, str(dtype))
 
 
 def test_low_rank_is_exact_where_it_can_be_and_forgets_what_is_not_finite(fake, comm, monkeypatch):
