@@ -90,6 +90,19 @@ def test_losses_are_those_of_the_simulator(name):
         assert all(a.tobytes() == b.tobytes() for a, b in zip(losts, wanted)), f"{name} {codec}: {size} ranks"
 
 
+@pytest.mark.parametrize("name", TABLE)
+def test_residuals_are_added_before_a_hop_reads_them(name):
+    for codec, size in product(map(compress.get, CODECS), (3, 5, 8)):
+        values, residuals = data(size, 203), data(size, 203, seed=1)
+        losts, sums = [np.full(203, np.nan, F) for _ in values], [np.ones(203, F) for _ in values]
+        order = order_of(name, size, 203, dtype=F, codec=codec, lost=True, fed=True)
+        play(order, list(values), sums, list(residuals), losts, player=RelayingPlayer)
+        wanted = [np.zeros(203, F) for _ in values]
+        results = simulate(name, values + residuals, codec, lost=wanted)
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(sums, results)), f"{name} {codec}: {size} ranks"
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(losts, wanted)), f"{name} {codec}: {size} ranks"
+
+
 @pytest.mark.parametrize("name, hops", [("ring", 6), ("two_way_ring", 12), ("recursive_doubling", 2)])
 def test_a_hop_is_one_kernel_instead_of_two(name, hops, monkeypatch):
     codec = compress.get("int4:block=8")

@@ -65,7 +65,7 @@ def test_every_dtype(fake, route, comm):
 
 
 @BY_MESSAGES
-@pytest.mark.parametrize("codec", ["int8", "int4:block=32"])
+@pytest.mark.parametrize("codec", ["int8", "int4:block=32", "int3:block=32,rounding=stochastic"])
 def test_what_a_ring_relays_is_decoded_added_and_encoded_by_one_kernel(fake, route, comm, codec):
     """And its last step leaves values: they are encoded for the others, and decoded as these do."""
     with Verdict() as verdict:
