@@ -10,7 +10,7 @@ from .records import BARE
 
 __all__ = ["agree", "read"]
 
-#: How far two medians may be apart: a share of the other's, or what it costs to call MPI from Python if that is more.
+#: How far two may be apart: a share of the other's, or so many seconds if that is more, as a call from Python costs.
 SHARE, CALL = 0.1, 0.4e-6
 #: With whom ours are compared, and measured in which way; in which other, where that was not done.
 OTHERS = {"IMB": ("back to back", "one by one"), "OSU": ("one by one", "back to back")}

@@ -11,7 +11,7 @@ from allreduce.execute.machine import call
 from allreduce.execute.mpi_abi import handle, library
 from allreduce.native import OPS
 
-__all__ = ["Bare"]
+__all__ = ["Bare", "repeated"]
 
 
 class Bare:

@@ -449,3 +449,23 @@ def test_thc_sums_tensors_that_go_together_as_one_by_one_in_two_all_reduces(dtyp
         for key, shape in shapes.items():
             assert together[key].shape == shape and together[key].dtype == dtype
             assert together[key].tobytes() == alone_[key].tobytes(), key
+
+
+@pytest.mark.parametrize("text", ["powersgd:rank=2", "thc"])
+def test_an_all_reduce_may_work_in_place(text):
+    """As the engine's does: what a method still needs is not what it gives away."""
+    given = np.random.default_rng(1).standard_normal((2, 2, 12, 10)).astype(np.float32)
+
+    def work(rank, allreduce):
+        def in_place(x, **wishes):
+            x[...] = allreduce(x.copy(), **wishes)
+            return x
+
+        ways = [(compress.get(text), reduce) for reduce in (allreduce, in_place)]
+        return [
+            [method.reduce(x, reduce, "w", Context(step, 0, rank, 2)) for step, x in enumerate(given[rank])]
+            for method, reduce in ways
+        ]
+
+    for usual, other in run(2, work):
+        assert np.array_equal(usual, other)

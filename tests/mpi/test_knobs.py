@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from bench.__main__ import main
-from bench.bare import Bare
+from bench.bare import Bare, repeated
 from bench.journal import load
 from bench.knobs import Knob, algorithms, native
 from bench.model import Prices
@@ -57,8 +57,10 @@ def test_algorithms_of_mpi_are_rows(tmp_path, capfd, monkeypatch):
 
 
 def test_mpi_s_own_in_a_compiled_loop_is_right(tmp_path, capfd, monkeypatch):
-    """Of all that are asked for; calls that it has not are said to be left out."""
+    """Of all that are asked for, a batch in one loop; calls that it has not are said to be left out."""
     monkeypatch.setattr("bench.team.prices_of", lambda *_: Prices())
+    loops = []
+    monkeypatch.setattr("bench.bare.repeated", lambda *facts: loops.append(facts[-1]) or repeated(*facts))
     path = COMM.bcast(str(tmp_path / "rows.jsonl"))
     kinds = ["--op", "sum", "max", "--dtype", "float64", "int32", "bfloat16", "--place", "out", "in"]
     calls = ["--call", "blocking", "nonblocking", "persistent"]
@@ -70,6 +72,7 @@ def test_mpi_s_own_in_a_compiled_loop_is_right(tmp_path, capfd, monkeypatch):
         found = {(row.op, row.dtype, row.place, row.call) for row in rows}
         assert found == {*product(("sum", "max"), ("float64", "int32"), ("out",), ("blocking",))}
         assert all(row.wrong == 0 and row.valid.size >= 11 for row in rows)
+        assert {row.batch for row in rows} <= {*loops}
         assert capfd.readouterr().out.count("# no native:bare: not with such") == 1
 
 

@@ -17,6 +17,7 @@ from bench.journal import load, records
 from bench.model import Prices
 from bench.records import key
 from bench.requests import can_persist
+from bench.rounds import Rounds
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
@@ -258,6 +259,26 @@ def test_batches_are_as_long_as_asked_for(path, monkeypatch):
         if COMM.rank == 0:
             rows = load([Path(file)])[1]
             assert {(row.nbytes, row.batch, row.wrong) for row in rows} == {(n, calls, 0) for n, calls in most.items()}
+
+
+@pytest.mark.usefixtures("no_model")
+def test_what_warms_up_counts_for_nothing(path, monkeypatch):
+    """Its rounds are as many as asked for, of short vectors: whatever was slow in them is in no row."""
+    rounds = []
+
+    class Slow(Rounds):
+        def go_on(self, seconds, wrong):
+            rounds.append(self)
+            return super().go_on(seconds + 1000 * (rounds.count(self) <= 3), wrong)
+
+    monkeypatch.setattr("bench.team.Rounds", Slow)
+    monkeypatch.setattr("bench.cells.WARM", 1 << 16)
+    sizes, options = ["--sizes", "64", "32K"], ["--seconds", "9000", "--precision", "100%", "--algorithms", "ring"]
+    assert main(["sweep", *sizes, *options, "--warm-up", "3", "--json", path]) == 0
+    COMM.Barrier()
+    if COMM.rank == 0:
+        slow = {(row.nbytes, int((row.valid > 900).sum()), row.valid.size) for row in load([Path(path)])[1]}
+        assert {facts[:2] for facts in slow} == {(64, 0), (32768, 1)} and all(facts[2] >= 11 for facts in slow)
 
 
 def test_unusable_arguments(tmp_path, capfd):
