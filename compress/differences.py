@@ -3,11 +3,15 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from numba import njit
+
+from allreduce.execute.cache import keep
 
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, check_codec, working
+from .method import AllReduce, Method, check_codec, parts_of, working
+from .rooms import Rooms
 
 __all__ = ["Differences"]
 
@@ -44,6 +48,7 @@ class Differences(Method):
     codec: Codec
     alpha: float = 0.5
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    rooms: Rooms = field(default_factory=Rooms, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_codec(self)
@@ -52,12 +57,42 @@ class Differences(Method):
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
-        dtype = working(x)
-        own, total = (self.recall(key, part, x.shape) for part in ("own", "total"))
-        if own is None or total is None:
-            own, total = np.zeros(x.shape, dtype), np.zeros(x.shape, dtype)
-        lost = x.astype(dtype, order="C") - own
-        changes = allreduce(lost, codec=self.codec, lost=lost)
-        change, follow = x - own - lost, dtype.type(self.alpha)
-        self.remember(key, own=own + follow * change, total=total + follow * changes)
-        return (total + changes).astype(x.dtype)
+        return self.reduce_together({key: x}, allreduce, at)[key].copy()
+
+    def reduce_together(
+        self, tensors: dict[str, np.ndarray], allreduce: AllReduce, at: Context = START
+    ) -> dict[str, np.ndarray]:
+        """As one tensor: in one all-reduce."""
+        states = {key: self.states(x, key) for key, x in tensors.items()}
+        after, before, out = self.rooms.take(tensors, rows=2)
+        owns, totals = (parts_of(row, tensors) for row in after)
+        for key, x in tensors.items():
+            np.subtract(x, states[key][0], out=owns[key])
+        after[1][...] = allreduce(after[0], codec=self.codec, out=after[1], lost=after[0])
+        results, alpha = parts_of(out, tensors), out.dtype.type(self.alpha)
+        for key, x in tensors.items():
+            arrays = x.astype(out.dtype, "C", copy=False), *states[key], owns[key], totals[key], results[key]
+            if _follow(alpha, *(array.reshape(-1) for array in arrays)):
+                self.memory[key] = {"own": owns[key], "total": totals[key]}
+        if all(self.memory.get(key, {}).get("own") is owns[key] for key in tensors):
+            self.rooms.put(tensors, before, after, out)
+        return {key: results[key].astype(x.dtype, copy=False) for key, x in tensors.items()}
+
+    def states(self, x: np.ndarray, key: str) -> list[np.ndarray]:
+        """Of this rank, and the sum of those of all; at first 0."""
+        kept = [self.recall(key, part, x.shape) for part in ("own", "total")]
+        return [np.zeros(x.shape, working(x)) if h is None else h.astype(working(x), "C", copy=False) for h in kept]
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def _follow(alpha, x, own, total, lost, change, result):
+    """The result, and over what is lost and the change the next states; whether these are finite."""
+    good = True
+    for i in range(x.size):
+        step = x[i] - own[i] - lost[i]
+        result[i] = total[i] + change[i]
+        lost[i] = own[i] + alpha * step
+        change[i] = total[i] + alpha * change[i]
+        good &= (lost[i] - lost[i] == 0) & (change[i] - change[i] == 0)
+    return good

@@ -10,6 +10,7 @@ from . import doors
 from .codec import START, Codec
 from .context import Context
 from .method import AllReduce, Method, check_codec, parts_of, working
+from .rooms import Rooms
 from .warmup import check, warmed
 
 __all__ = ["ErrorFeedback", "reduce_with", "wanted"]
@@ -49,9 +50,7 @@ class ErrorFeedback(Method):
     warmup: int = 0
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
     spare: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    rooms: dict[tuple[str, ...], tuple[np.ndarray, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    rooms: Rooms = field(default_factory=Rooms, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         doors.whole(self, "warmup")
@@ -68,8 +67,8 @@ class ErrorFeedback(Method):
         self, tensors: dict[str, np.ndarray], allreduce: AllReduce, at: Context = START
     ) -> dict[str, np.ndarray]:
         """As one tensor: in one all-reduce, with one choice of the largest."""
-        codec, names = warmed(self.codec, self.warmup, at.step), tuple(tensors)
-        before, values, out = self.rooms_for(names, tensors)
+        codec = warmed(self.codec, self.warmup, at.step)
+        values, spare, out = self.rooms.take(tensors)
         parts = parts_of(values, tensors)
         for key, x in tensors.items():
             wanted(self, x, key, parts[key])
@@ -79,19 +78,8 @@ class ErrorFeedback(Method):
             if results[key].dtype != part.dtype and at.rank == 0:
                 part += total[key] - results[key]
         if all([self.remember(key, residual=part) for key, part in parts.items()]):
-            self.rooms[names] = values, before, out
-        else:  # a residual still lies where it was
-            del self.rooms[names]
+            self.rooms.put(tensors, spare, values, out)
         return results
-
-    def rooms_for(self, names: tuple[str, ...], tensors: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Arrays for the residuals before and after, which take turns, and for the result."""
-        count, dtype = sum(x.size for x in tensors.values()), working(next(iter(tensors.values())))
-        rooms = self.rooms.get(names)
-        if rooms is None or rooms[0].size != count or rooms[0].dtype != dtype:
-            self.rooms = {others: kept for others, kept in self.rooms.items() if not set(others) & set(names)}
-            self.rooms[names] = rooms = np.empty(count, dtype), np.empty(count, dtype), np.empty(count, dtype)
-        return rooms
 
     def residual(self, key: str) -> np.ndarray:
         """What of a tensor was lost on this rank, and is still to be sent."""

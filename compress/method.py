@@ -83,7 +83,8 @@ class Method:
     ) -> dict[str, np.ndarray]:
         """The sums of several tensors of one dtype, by their keys, each remembered for itself.
 
-        In as few all-reduces as the method can: here one after the other.
+        In as few all-reduces as the method can: here one after the other. They may lie where the next call for the same
+        tensors leaves its sums.
         """
         return {key: self.reduce(x, allreduce, key, at) for key, x in tensors.items()}
 

@@ -1,9 +1,9 @@
-// What differences.py does before and after an all-reduce. What is kept is the state of this rank, and, of a second
-// tensor that is told to be the same, that of all ranks.
+// What differences.py does before and after an all-reduce. All tensors are told of twice: what is kept is first the
+// states of this rank, and then those of all ranks.
 
 // values = how the tensor differs from the state
 KERNEL apart(W* values, const Tensor* tensors, int64 many) {
-    Part part(tensors, 1);
+    Part part(tensors, many / 2);
     Eight x = load(part.of.x + part.i, part.own);
     Wide state = load(part.of.kept + part.i, part.own);
     for (int j = 0; j < 8; j++) {
@@ -14,13 +14,13 @@ KERNEL apart(W* values, const Tensor* tensors, int64 many) {
 }
 
 // The result = the sum of all states and changes. In a vector of what is lost, then of the changes, these become the
-// next states; odd if one is not finite.
+// next states; odd, in both, if one is not finite.
 KERNEL go_on(W* vector, uint64* odd, const Tensor* tensors, int64 many, int64 alpha) {
-    Part part(tensors, 1);
-    W* changes = vector + tensors[1].first;
+    Part part(tensors, many / 2);
+    const Tensor& all = tensors[many / 2 + part.number];
     Eight x = load(part.of.x + part.i, part.own);
-    Wide state = load(part.of.kept + part.i, part.own), total = load(tensors[1].kept + part.i, part.own);
-    Wide lost = load(vector + part.i, part.own), change = load(changes + part.i, part.own);
+    Wide state = load(part.of.kept + part.i, part.own), total = load(all.kept + part.i, part.own);
+    Wide lost = load(vector + part.place, part.own), change = load(vector + all.first + part.i, part.own);
     W share = __longlong_as_double(alpha);
     bool bad = false;
     for (int j = 0; j < 8; j++) {
@@ -31,7 +31,7 @@ KERNEL go_on(W* vector, uint64* odd, const Tensor* tensors, int64 many, int64 al
         bad |= !finite(lost.at[j]) || !finite(change.at[j]);
     }
     store(part.of.out + part.i, part.own, x);
-    store(vector + part.i, part.own, lost);
-    store(changes + part.i, part.own, change);
-    if (bad) odd[0] = odd[1] = 1;
+    store(vector + part.place, part.own, lost);
+    store(vector + all.first + part.i, part.own, change);
+    if (bad) odd[part.number] = odd[many / 2 + part.number] = 1;
 }

@@ -14,15 +14,15 @@ __all__ = ["differences"]
 
 
 def differences(method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context) -> None:
-    """As `Differences.reduce`, of one tensor after the other."""
-    alpha = int(np.float64(method.alpha).view(np.int64))
-    for key, x in tensors.items():
-        states, result = [kept(method, key, part, x, 0.0) for part in ("own", "total")], outs[key]
-        with (
-            rooms(((2, x.size), working(x))) as (vector,),
-            remembering("differences", [x, x], states, [result, result]) as on,
-        ):
-            on.run("apart", vector)
-            allreduce(vector[0], codec=method.codec, out=vector[1], lost=vector[0])
-            on.run("go_on", vector, on.odd, last=(alpha,))
-            on.run("keep", vector, on.odd)
+    """As `Differences.reduce_together`, in the same all-reduce."""
+    alpha, count = int(np.float64(method.alpha).view(np.int64)), sum(x.size for x in tensors.values())
+    xs, results = 2 * list(tensors.values()), 2 * list(outs.values())
+    states = [kept(method, key, part, x, 0.0) for part in ("own", "total") for key, x in tensors.items()]
+    with (
+        rooms(((2, count), working(xs[0]))) as (vector,),
+        remembering("differences", xs, states, results) as on,
+    ):
+        on.run("apart", vector)
+        allreduce(vector[0], codec=method.codec, out=vector[1], lost=vector[0])
+        on.run("go_on", vector, on.odd, last=(alpha,))
+        on.run("keep", vector, on.odd)

@@ -67,6 +67,47 @@ def test_what_is_not_finite_on_one_rank_leaves_all_states_as_they_were():
     assert all(run(2, work))
 
 
+@pytest.mark.parametrize("dtype", [F, np.float64, np.float16])
+@pytest.mark.parametrize("text", ["ef21(int4:block=32)", "diana(int4:block=32):alpha=0.3"])
+def test_tensors_that_go_together_take_one_all_reduce_and_are_remembered_each(text, dtype):
+    """One of them not finite, the others go on; in every step the sums of all states are what all ranks hold."""
+    shapes = {"matrix": (8, 4), "none": (0,), "cube": (4, 8, 2), "number": ()}
+
+    def work(rank, allreduce):
+        def counted(x, **wishes):
+            calls.append(wishes)
+            return allreduce(x, **wishes)
+
+        method, calls, rng = compress.get(text), [], np.random.default_rng(rank)
+        given, results, kept = [], [], []
+        for step in range(5):
+            tensors = {key: rng.standard_normal(shape).astype(dtype) for key, shape in shapes.items()}
+            if step == 2 and rank == 1:
+                tensors["cube"][0, 0, 0] = np.nan
+            given.append({key: x.copy() for key, x in tensors.items()})
+            sums = method.reduce_together(tensors, counted, Context(step, 0, rank, 2))
+            results.append({key: x.copy() for key, x in sums.items()})
+            kept.append(method.state_dict()["memory"])
+            assert all(np.array_equal(x, given[-1][key], equal_nan=True) for key, x in tensors.items())
+        return given, results, kept, len(calls)
+
+    ranks = run(2, work)
+    assert [calls for *_, calls in ranks] == [5, 5]
+    for step in range(5):
+        for key, shape in shapes.items():
+            inputs, results, states = ([rank[part][step][key] for rank in ranks] for part in (0, 1, 2))
+            assert results[0].dtype == dtype and results[0].shape == shape
+            assert results[0].tobytes() == results[1].tobytes()
+            assert states[0]["total"].tobytes() == states[1]["total"].tobytes()
+            assert np.allclose(states[0]["own"] + states[1]["own"], states[0]["total"], atol=1e-5)
+            lost = (key, step) == ("cube", 2)
+            assert np.isnan(results[0]).any() == lost
+            assert lost or np.abs(sum(inputs) - results[0]).max(initial=0) < 2
+            if step:
+                stayed = [states[r]["own"].tobytes() == ranks[r][2][step - 1][key]["own"].tobytes() for r in range(2)]
+                assert stayed == [lost or key == "none"] * 2
+
+
 def test_how_far_the_state_follows_is_a_share():
     with pytest.raises(ValueError, match=r"alpha is a number above 0, up to 1, not 1\.5"):
         compress.get("diana(qsgd):alpha=1.5")

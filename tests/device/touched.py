@@ -62,16 +62,17 @@ def keep(fake, types, _, lost, odd, table, many):
 
 
 def apart(fake, types, _, values, table, many):
-    return wanted(fake, types, _, values, table, 1)
+    return wanted(fake, types, _, values, table, many // 2)
 
 
 def go_on(fake, types, _, vector, odd, table, many, alpha):
-    (x, own, out, _, count, _), (_, total, _, first, _, _) = tensors(fake, table, 2)
-    wide = types["W"] * count
-    yield from ((place, wide, False) for place in (own, total))
-    yield from ((x, types["T"] * count, False), (out, types["T"] * count, True), (odd, 16, True))
-    for place in (vector, vector + types["W"] * first):
-        yield from ((place, wide, False), (place, wide, True))
+    told = tensors(fake, table, many)
+    for (x, own, out, place, count, _), (_, total, _, change, _, _) in zip(told, told[many // 2 :]):
+        kept = (own, total, *(vector + types["W"] * first for first in (place, change)))
+        yield from ((part, types["W"] * count, False) for part in kept)
+        yield from ((x, types["T"] * count, False), (out, types["T"] * count, True))
+        yield from ((part, types["W"] * count, True) for part in kept[2:])
+    yield odd, 8 * many, True
 
 
 def peaks(fake, types, block, out, a, count):

@@ -161,7 +161,7 @@ def test_tensors_on_the_way_between_host_and_device(fake, comm, monkeypatch):
 
 @slow
 @pytest.mark.parametrize(
-    "text", ["feedback(topk:ratio=0.05)", "gtopk:ratio=0.05", "thc", "ef21(int8)", "oktopk", "dgc(topk)"]
+    "text", ["feedback(topk:ratio=0.05)", "gtopk:ratio=0.05", "thc", "ef21(int8)", "diana(int8)", "oktopk", "dgc(topk)"]
 )
 @pytest.mark.parametrize("dtype", [F, HALF[1]], ids=str)
 def test_several_tensors_together(fake, comm, monkeypatch, text, dtype):
