@@ -1,13 +1,17 @@
 """Momentum that is kept, and sent, value by value."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+from numba import njit
+
+from allreduce.execute.cache import keep
 
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, check_codec, working
+from .method import AllReduce, Method, check_codec, fitting, flat, working
 from .warmup import check, warmed
 
 __all__ = ["DGC"]
@@ -46,7 +50,7 @@ class DGC(Method):
     codec: Codec
     momentum: float = 0.9
     warmup: int = 0
-    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    by_value: ClassVar = {"velocity": 0.0, "residual": 0.0}
 
     def __post_init__(self) -> None:
         doors.share(self, "momentum")
@@ -59,13 +63,30 @@ class DGC(Method):
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
         codec, dtype = warmed(self.codec, self.warmup, at.step), working(x)
-        velocity, residual = (self.recall(key, part, x.shape) for part in ("velocity", "residual"))
-        if velocity is None or residual is None:
-            velocity = residual = np.zeros(x.shape, dtype)
-        velocity = dtype.type(self.momentum) * velocity + x.astype(dtype)
-        wanted = residual + velocity
-        sent = codec.decode(codec.encode(wanted, at=at), np.empty(x.shape, x.dtype))
-        velocity, residual = np.where(sent != 0, 0, velocity), wanted - sent
+        values = x.astype(dtype, "C", copy=False)
+        velocity, wanted = states = [self.room(key, part, x.shape, dtype) for part in self.by_value]
+        _push(self.momentum, *map(flat, (values, *(self.kept(key, part, x) for part in self.by_value), *states)))
+        sent = codec.decode(codec.encode(wanted, at=at), fitting(out, x.shape, x.dtype))
+        _stop(*map(flat, (sent.astype(dtype, copy=False), *states)))
         total = allreduce(sent, codec=codec)
-        self.remember(key, velocity=velocity, residual=residual)
+        self.turn(key, velocity=velocity, residual=wanted)
         return total
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def _push(momentum, x, velocity, residual, pushed, wanted):
+    """Momentum times velocity plus x; and what is not sent yet plus that."""
+    share = velocity.dtype.type(momentum)
+    for i in range(x.size):
+        pushed[i] = share * velocity[i] + x[i]
+        wanted[i] = residual[i] + pushed[i]
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def _stop(sent, velocity, wanted):
+    """Of what is sent velocities stop, and nothing is left."""
+    for i in range(sent.size):
+        velocity[i] = 0 if sent[i] != 0 else velocity[i]
+        wanted[i] -= sent[i]

@@ -1,10 +1,13 @@
 """The interface of methods: what is done before and after an all-reduce, with a memory."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numba import njit
+from numpy.lib.stride_tricks import as_strided
 
 from allreduce.execute.cache import keep
 
@@ -47,6 +50,7 @@ class AllReduce(Protocol):
     ) -> np.ndarray: ...
 
 
+@dataclass
 class Method:
     """A way to sum arrays over ranks that needs a memory per tensor; a dataclass whose fields are its configuration.
 
@@ -56,9 +60,15 @@ class Method:
     ----------
     memory : dict of str to dict of str to ndarray
         By the key of the tensor and the name of the part.
+    spare : dict of str to dict of str to ndarray
+        Arrays that are not needed any more, and are room for the same parts in the next step.
+    by_value : dict of str to float
+        The parts that have a number for each value of a tensor, and what that is at first.
     """
 
-    memory: dict[str, dict[str, np.ndarray]]
+    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    spare: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    by_value: ClassVar[dict[str, float]] = {}
 
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
@@ -83,10 +93,30 @@ class Method:
     ) -> dict[str, np.ndarray]:
         """The sums of several tensors of one dtype, by their keys, each remembered for itself.
 
-        In as few all-reduces as the method can: here one after the other. They may lie where the next call for the same
-        tensors leaves its sums.
+        They go as one tensor, in as many all-reduces as that takes, and stay as they are. Their sums may lie where the
+        next call for the same tensors leaves its own.
         """
-        return {key: self.reduce(x, allreduce, key, at) for key, x in tensors.items()}
+        if len(tensors) < 2:
+            return {key: self.reduce(x, allreduce, key, at) for key, x in tensors.items()}
+        one, shape = "\0".join(tensors), (sum(x.size for x in tensors.values()),)
+        if one not in self.spare:
+            self.spare = {key: rooms for key, rooms in self.spare.items() if not tensors.keys() & set(key.split("\0"))}
+        vector = out = self.room(one, "sums", shape, next(iter(tensors.values())).dtype)
+        if next_to_each_other(tensors.values()):
+            vector = as_strided(next(x for x in tensors.values() if x.size), shape, (out.itemsize,))
+        else:
+            np.concatenate([x.reshape(-1) for x in tensors.values()], out=vector)
+        parts = {part: [self.kept(key, part, x) for key, x in tensors.items()] for part in self.by_value}
+        self.memory[one] = {part: as_one(pieces) for part, pieces in parts.items()}
+        try:
+            total = self.reduce(vector, allreduce, one, at, out)
+        finally:
+            after = self.memory.pop(one)
+        for part in parts:
+            for key, piece in parts_of(after[part], tensors).items():
+                self.memory.setdefault(key, {})[part] = piece
+        self.spare.setdefault(one, {})["sums"] = out
+        return parts_of(total, tensors)
 
     def recall(self, key: str, part: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """What is remembered of a tensor.
@@ -101,6 +131,24 @@ class Method:
             raise ValueError(f"{part} of {key!r} has shape {kept.shape}, not {shape}; reset({key!r}) to forget it")
         return kept
 
+    def kept(self, key: str, part: str, x: np.ndarray) -> np.ndarray:
+        """What is remembered of each value of a tensor, in C order, or what that is at first."""
+        found, dtype = self.recall(key, part, x.shape), working(x)
+        return np.full(x.shape, self.by_value[part], dtype) if found is None else found.astype(dtype, "C", copy=False)
+
+    def room(self, key: str, part: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Where that may lie in the next step: in what `turn` has left, or else in new memory."""
+        return fitting(self.spare.get(key, {}).pop(part, None), shape, dtype)
+
+    def turn(self, key: str, good: bool | None = None, **parts: np.ndarray) -> None:
+        """Remember parts, which may be known to be finite; what is not needed any more is `room` for the next step."""
+        before = {part: kept for part in parts if (kept := self.memory.get(key, {}).get(part)) is not None}
+        if good is None:
+            good = self.remember(key, **parts)
+        elif good:
+            self.memory.setdefault(key, {}).update(parts)
+        self.spare.setdefault(key, {}).update(before if good else parts)
+
     def remember(self, key: str, **parts: np.ndarray) -> bool:
         """Keep parts of a tensor for the next step; unless one is not finite, which would never leave the memory."""
         good = all(finite(part.reshape(-1)) for part in parts.values())
@@ -112,6 +160,7 @@ class Method:
         """Forget a tensor, or all."""
         if key is None:
             self.memory.clear()
+            self.spare.clear()
         else:
             self.memory.pop(key, None)
 
@@ -175,6 +224,34 @@ def parts_of(flat: np.ndarray, like: dict[str, np.ndarray]) -> dict[str, np.ndar
     """The parts of a flat array that have the shapes of others, by their keys."""
     pieces = np.split(flat, np.cumsum([x.size for x in like.values()])[:-1]) if like else []
     return {key: piece.reshape(x.shape) for (key, x), piece in zip(like.items(), pieces)}
+
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """In C order."""
+    return array.reshape(-1)
+
+
+def next_to_each_other(arrays: Iterable[np.ndarray]) -> bool:
+    """Whether some have values, and these lie in memory one after the other, in C order."""
+    some = [array for array in arrays if array.size]
+    ends = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in some]
+    return bool(some) and all(a.flags.c_contiguous for a in some) and all(a[1] == b[0] for a, b in pairwise(ends))
+
+
+def as_one(pieces: list[np.ndarray]) -> np.ndarray:
+    """Arrays one after the other as one: that of which `parts_of` made them, or else a copy."""
+    whole = pieces[0].base
+    if isinstance(whole, np.ndarray) and (whole.ndim, whole.dtype) == (1, pieces[0].dtype):
+        all_of_it = whole.size == sum(piece.size for piece in pieces)
+        if all_of_it and all(piece.base is whole for piece in pieces) and next_to_each_other(pieces):
+            return whole
+    return np.concatenate([piece.reshape(-1) for piece in pieces])
+
+
+def fitting(array: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array that is in order, or else a new one."""
+    good = array is not None and array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+    return array if array is not None and good else np.empty(shape, dtype)
 
 
 @keep

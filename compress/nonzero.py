@@ -7,7 +7,7 @@ import numpy as np
 from . import doors
 from .context import Context
 from .exact import Exact
-from .nonzero_kernels import measure, read_bitmap, read_gaps, write_bitmap, write_gaps
+from .nonzero_kernels import find, length, read_bitmap, read_gaps, write_bitmap, write_gaps
 
 __all__ = ["Nonzero"]
 
@@ -53,17 +53,17 @@ class Nonzero(Exact):
         x = doors.values(x).reshape(-1)
         if not x.size:
             return doors.room(out, 0)
-        words = x.view(f"u{x.itemsize}")
-        found, gaps = measure(words)
-        places = 0, -(-x.size // 8), gaps
-        kind = min(DENSE, BITMAP, GAPS, key=lambda kind: places[kind] + (found if kind else x.size) * x.itemsize)
-        values = np.empty(found, words.dtype) if kind else words
-        message = doors.room(out, 1 + places[kind] + values.nbytes)
-        where = message[1 : 1 + places[kind]]
+        words, places = x.view(f"u{x.itemsize}"), np.empty(x.size, np.int64)
+        places = places[: find(words, places)]
+        nbytes = 0, -(-x.size // 8), length(places)
+        kind = min(DENSE, BITMAP, GAPS, key=lambda kind: nbytes[kind] + (places if kind else x).size * x.itemsize)
+        values = words[places] if kind else words
+        message = doors.room(out, 1 + nbytes[kind] + values.nbytes)
+        where = message[1 : 1 + nbytes[kind]]
         message[0] = kind
         if kind:
-            (write_bitmap if kind == BITMAP else write_gaps)(words, where, values)
-        message[1 + places[kind] :] = values.view(np.uint8)
+            (write_bitmap if kind == BITMAP else write_gaps)(places, where)
+        message[1 + nbytes[kind] :] = values.view(np.uint8)
         return message
 
     def _decode(self, message: np.ndarray, out: np.ndarray, add: bool) -> np.ndarray:

@@ -7,7 +7,7 @@ from numba import njit
 
 from allreduce.execute.cache import keep
 
-__all__ = ["measure", "read_bitmap", "read_gaps", "write_bitmap", "write_gaps"]
+__all__ = ["find", "length", "read_bitmap", "read_gaps", "write_bitmap", "write_gaps"]
 
 #: Elements that are looked at together first, for most are zero.
 RUN = 64
@@ -23,54 +23,52 @@ def _empty(part: Any) -> bool:
 
 @keep
 @njit(nogil=True, error_model="numpy")
-def measure(words: Any) -> tuple[int, int]:
-    """How many are not zero, and how many bytes `write_gaps` takes."""
-    found, nbytes, last = 0, 0, -1
-    for first in range(0, words.size, RUN):
-        part = words[first : first + RUN]
-        if _empty(part):
-            continue
-        for i in range(part.size):
-            if part[i]:
-                gap = first + i - last - 1
-                found, nbytes, last = found + 1, nbytes + 1, first + i
-                while gap >= 128:
-                    gap, nbytes = gap >> 7, nbytes + 1
-    return found, nbytes
-
-
-@keep
-@njit(nogil=True, error_model="numpy")
-def write_gaps(words: Any, where: Any, values: Any) -> None:
-    """Write the zeros before each, seven bits a byte, and the values."""
-    found, byte, last = 0, 0, -1
-    for first in range(0, words.size, RUN):
-        part = words[first : first + RUN]
-        if _empty(part):
-            continue
-        for i in range(part.size):
-            if part[i]:
-                gap = first + i - last - 1
-                while gap >= 128:
-                    where[byte] = np.uint8(gap & 127 | 128)
-                    gap, byte = gap >> 7, byte + 1
-                where[byte], values[found] = np.uint8(gap), part[i]
-                found, byte, last = found + 1, byte + 1, first + i
-
-
-@keep
-@njit(nogil=True, error_model="numpy")
-def write_bitmap(words: Any, where: Any, values: Any) -> None:
-    """Write a bit per element, and the values."""
+def find(words: Any, places: Any) -> int:
+    """Write where values are not zero, which has room for all; and how many there are."""
     found = 0
-    for byte in range(where.size):
-        bits, part = np.uint8(0), words[8 * byte : 8 * byte + 8]
+    for first in range(0, words.size, RUN):
+        part = words[first : first + RUN]
+        if _empty(part):
+            continue
         for i in range(part.size):
-            if part[i]:
-                bits |= np.uint8(1 << i)
-                values[found] = part[i]
-                found += 1
-        where[byte] = bits
+            places[found] = first + i
+            found += part[i] != 0
+    return found
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def length(places: Any) -> int:
+    """How many bytes `write_gaps` takes."""
+    nbytes, last = places.size, -1
+    for place in places:
+        gap, last = place - last - 1, place
+        while gap >= 128:
+            gap, nbytes = gap >> 7, nbytes + 1
+    return nbytes
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def write_gaps(places: Any, where: Any) -> None:
+    """Write the zeros before each, seven bits a byte."""
+    byte, last = 0, -1
+    for place in places:
+        gap, last = place - last - 1, place
+        while gap >= 128:
+            where[byte] = np.uint8(gap & 127 | 128)
+            gap, byte = gap >> 7, byte + 1
+        where[byte] = np.uint8(gap)
+        byte += 1
+
+
+@keep
+@njit(nogil=True, error_model="numpy")
+def write_bitmap(places: Any, where: Any) -> None:
+    """Write a bit per element."""
+    where[:] = 0
+    for place in places:
+        where[place >> 3] |= np.uint8(1 << (place & 7))
 
 
 @njit(error_model="numpy")
@@ -85,7 +83,7 @@ def _word(body: Any, byte: int, itemsize: int) -> Any:
 @keep
 @njit(nogil=True, error_model="numpy")
 def read_gaps(body: Any, itemsize: int, words: Any) -> bool:
-    """Read what `write_gaps` wrote, and the values after it, to words that are zero; whether it makes sense."""
+    """Read what `write_gaps` wrote, and values after it, to words that are zero; whether it makes sense."""
     first = found = 0
     while first + found * itemsize < body.size:  # there are as many values as distances
         first, found = first + 1, found + (body[first] < 128)
@@ -108,7 +106,7 @@ def read_gaps(body: Any, itemsize: int, words: Any) -> bool:
 @keep
 @njit(nogil=True, error_model="numpy")
 def read_bitmap(body: Any, itemsize: int, words: Any) -> bool:
-    """Read what `write_bitmap` wrote, and the values after it, to words that are zero; whether it makes sense."""
+    """Read what `write_bitmap` wrote, and values after it, to words that are zero; whether it makes sense."""
     byte = (words.size + 7) // 8
     for place in range(words.size if byte <= body.size else 0):
         if body[place >> 3] >> np.uint8(place & 7) & np.uint8(1):

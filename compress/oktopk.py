@@ -16,19 +16,23 @@ from .noise import mix
 from .sparsified import Sparsified
 from .warmup import warmed
 
-__all__ = ["OkTopK", "deal"]
+__all__ = ["OkTopK", "deal", "regions_of"]
+
+#: Values that stay together, where each region gets so many such runs.
+RUN, MANY = 16, 64
 
 
 @dataclass
 class OkTopK(Sparsified):
     """A sparse reduce-scatter and a sparse all-gather over regions of equal weight: 2 k (p - 1) / p values are sent.
 
-    A region belongs to a rank, as in Ok-Topk. But it is no run of the tensor whose ends must follow where the large
-    values are: every p neighbours are dealt out at random, the same on all ranks, one to each region. So regions are
-    balanced, and in each the k / p largest values go to its owner, and the k / p largest of the sums to all, without
-    thresholds that must be estimated, or messages to agree. The number of values sent is a constant, a third below
-    Ok-Topk's bound of 3 k (p - 1) / p (6 with their indices); rounded up in each region. What is left out, of values
-    or of sums, is the next residual of the rank that leaves it out. A step that is not finite leaves it as it was.
+    A region belongs to a rank, as in Ok-Topk. But it is no part of the tensor whose ends must follow where the large
+    values are: every p neighbours (of a large tensor, runs of 16 values) are dealt out at random, the same on all
+    ranks, one to each region. So regions are balanced, and in each the k / p largest values go to its owner, and the
+    k / p largest of the sums to all, without thresholds that must be estimated, or messages to agree. The number of
+    values sent is a constant, a third below Ok-Topk's bound of 3 k (p - 1) / p (6 with their indices); rounded up in
+    each region. What is left out, of values or of sums, is the next residual of the rank that leaves it out. A step
+    that is not finite leaves it as it was.
 
     Parameters
     ----------
@@ -53,27 +57,38 @@ class OkTopK(Sparsified):
         def in_regions(
             x: np.ndarray, out: np.ndarray, lost: np.ndarray, residual: np.ndarray, **wishes: Any
         ) -> np.ndarray:
-            regions = np.zeros((at.size, -(-x.size // at.size)), x.dtype)
-            deal(np.add(x, residual, out=lost).reshape(-1), regions, back=False)
-            total = allreduce(regions, lost=regions, **wishes)
-            deal(lost.reshape(-1), regions, back=True)
-            deal(out.reshape(-1), total, back=True)
+            *shape, run = regions_of(x.size, at.size)
+            regions, total = (self.room(key, part, tuple(shape), x.dtype) for part in ("regions", "sums"))
+            regions[:, -run:] = 0  # some of which may stay empty
+            deal(np.add(x, residual, out=lost).reshape(-1), regions, run, back=False)
+            total = allreduce(regions, out=total, lost=regions, **wishes)
+            deal(lost.reshape(-1), regions, run, back=True)
+            deal(out.reshape(-1), total, run, back=True)
+            self.spare.setdefault(key, {}).update(regions=regions, sums=total)
             return out
 
         codec = warmed(self.codec, self.warmup, at.step)
         return reduce_with(self, codec, x, in_regions, key, at, out, prefer="direct")
 
 
+def regions_of(count: int, size: int) -> tuple[int, int, int]:
+    """How many regions there are; how long each is; and how long a run of neighbours that stay together."""
+    run = RUN if count >= MANY * RUN * size else 1
+    return size, -(-count // (run * size)) * run, run
+
+
 @keep
 @njit(nogil=True, error_model="numpy")
-def deal(x: Any, regions: Any, back: bool) -> None:
-    """Give each p neighbours, turned by a random number, to p regions; or take them back."""
+def deal(x: Any, regions: Any, run: int, back: bool) -> None:
+    """Give each p neighbouring runs, turned by a random number, to p regions; or take them back."""
     size, length = regions.shape
-    for i in range(length):
-        turn = mix(np.uint32(i)) % np.uint32(size)
-        for j in range(min(size, x.size - i * size)):
-            region = (j + np.int64(turn)) % size
-            if back:
-                x[i * size + j] = regions[region, i]
-            else:
-                regions[region, i] = x[i * size + j]
+    for i in range(length // run):
+        region = np.int64(mix(np.uint32(i)) % np.uint32(size))
+        for j in range(size):
+            mine, theirs = x[(i * size + j) * run :][:run], regions[region, i * run :]
+            for k in range(mine.size):
+                if back:
+                    mine[k] = theirs[k]
+                else:
+                    theirs[k] = mine[k]
+            region = region + 1 if region < size - 1 else 0

@@ -1,6 +1,7 @@
 """Low rank: two thin matrices instead of a wide one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -44,8 +45,7 @@ class PowerSGD(Method):
 
     rank: int = 2
     seed: int = 0
-    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    spare: dict[str, np.ndarray | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    by_value: ClassVar = {"residual": -0.0}
 
     def __post_init__(self) -> None:
         doors.whole(self, "rank", 1)
@@ -70,9 +70,7 @@ class PowerSGD(Method):
         for key, m in wanted.items():
             take_away(m, bases[key], own[key])
             shape = tensors[key].shape
-            before = self.recall(key, "residual", shape)
-            kept = self.remember(key, residual=m.reshape(shape), q=factors[key])
-            self.spare[key] = before if kept else m
+            self.turn(key, residual=m.reshape(shape), q=factors[key])
             sums[key] = bases[key] @ factors[key].T
         return {key: sums[key].reshape(x.shape).astype(x.dtype, copy=False) for key, x in tensors.items()}
 
@@ -84,11 +82,9 @@ class PowerSGD(Method):
         return rank if rank * (rows + columns) < rows * columns else 0
 
     def wanted(self, key: str, x: np.ndarray) -> np.ndarray:
-        """The tensor plus its residual, as a matrix, where the residual before the last one was."""
-        residual, spare = self.recall(key, "residual", x.shape), self.spare.pop(key, None)
-        good = spare is not None and spare.size == x.size and spare.dtype == working(x)
-        values = spare.reshape(x.shape) if spare is not None and good else np.empty(x.shape, working(x))
-        np.add(x, 0 if residual is None else residual, out=values)
+        """The tensor plus its residual, as a matrix."""
+        values = self.room(key, "residual", x.shape, working(x))
+        np.add(x, self.kept(key, "residual", x), out=values)
         return values.reshape(len(x), -1)
 
     def start(self, key: str, m: np.ndarray) -> np.ndarray:

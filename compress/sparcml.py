@@ -6,8 +6,8 @@ import numpy as np
 
 from .codec import START
 from .context import Context
-from .feedback import ErrorFeedback, wanted
-from .method import AllReduce
+from .feedback import ErrorFeedback
+from .method import AllReduce, fitting, working
 from .nonzero import Nonzero
 from .warmup import warmed
 
@@ -46,9 +46,11 @@ class SparCML(ErrorFeedback):
     def reduce(
         self, x: np.ndarray, allreduce: AllReduce, key: str, at: Context = START, out: np.ndarray | None = None
     ) -> np.ndarray:
-        codec, values = warmed(self.codec, self.warmup, at.step), wanted(self, x, key)
-        sent = codec.decode(codec.encode(values, at=at), np.empty(x.shape, x.dtype))
-        residual, share = values - sent, min(1.0, at.size * getattr(codec, "ratio", 1.0))
+        codec, left = warmed(self.codec, self.warmup, at.step), self.room(key, "residual", x.shape, working(x))
+        np.add(x, self.kept(key, "residual", x), out=left)
+        sent = codec.decode(codec.encode(left, at=at), fitting(out, x.shape, x.dtype))
+        np.subtract(left, sent, out=left)
+        share = min(1.0, at.size * getattr(codec, "ratio", 1.0))
         total = allreduce(sent, codec=Nonzero(share), prefer="recursive_doubling" if share <= FEW else "auto")
-        self.remember(key, residual=residual)
+        self.turn(key, residual=left)
         return total

@@ -1,8 +1,7 @@
 """What methods share that send a share of the values."""
 
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
+from typing import ClassVar
 
 from . import doors
 from .method import Method
@@ -25,8 +24,7 @@ class Sparsified(Method):
 
     ratio: float = 0.01
     warmup: int = 0
-    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    spare: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+    by_value: ClassVar = {"residual": -0.0}
 
     def __post_init__(self) -> None:
         doors.share(self, "ratio")

@@ -1,6 +1,6 @@
 """Whole numbers on a grid that all ranks share, so that sums of codes are codes of sums."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -49,7 +49,6 @@ class THC(Method):
     block: int = 256
     rounding: str = "stochastic"
     seed: int = 0
-    memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         doors.whole(self, "width", 2, 8)

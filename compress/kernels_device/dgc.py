@@ -16,16 +16,17 @@ __all__ = ["in_momentum"]
 
 
 def in_momentum(method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context) -> None:
-    """As `DGC.reduce`, of one tensor after the other."""
+    """As `DGC.reduce`, of several tensors as one."""
     codec, momentum = warmed(method.codec, method.warmup, at.step), int(np.float64(method.momentum).view(np.int64))
-    for key, x in tensors.items():
-        states, result = [kept(method, key, part, x, 0.0) for part in ("velocity", "residual")], outs[key]
-        with (
-            rooms(((2, x.size), working(x))) as (vector,),
-            remembering("dgc", [x, x], states, [result, result]) as on,
-        ):
-            on.run("push", vector, last=(momentum,))
-            once(codec, vector[1], result, at)
-            on.run("stop", vector, on.odd)
-            allreduce(result, codec=codec)
-            on.run("keep", vector, on.odd)
+    xs, results, count = 2 * list(tensors.values()), 2 * list(outs.values()), sum(x.size for x in tensors.values())
+    states = [kept(method, key, part, x) for part in method.by_value for key, x in tensors.items()]
+    with (
+        rooms(((2, count), working(xs[0])), ((count,), xs[0].dtype)) as (vector, sent),
+        remembering("dgc", xs, states, results) as on,
+    ):
+        on.run("push", vector, last=(momentum,))
+        once(codec, vector[1], sent, at)
+        on.run("stop", vector, sent, on.odd)
+        allreduce(sent, codec=codec)
+        on.run("share", sent)
+        on.run("keep", vector, on.odd)

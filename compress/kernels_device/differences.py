@@ -14,10 +14,10 @@ __all__ = ["differences"]
 
 
 def differences(method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context) -> None:
-    """As `Differences.reduce_together`, in the same all-reduce."""
+    """As `Differences.reduce`, of several tensors as one."""
     alpha, count = int(np.float64(method.alpha).view(np.int64)), sum(x.size for x in tensors.values())
     xs, results = 2 * list(tensors.values()), 2 * list(outs.values())
-    states = [kept(method, key, part, x, 0.0) for part in ("own", "total") for key, x in tensors.items()]
+    states = [kept(method, key, part, x) for part in method.by_value for key, x in tensors.items()]
     with (
         rooms(((2, count), working(xs[0]))) as (vector,),
         remembering("differences", xs, states, results) as on,

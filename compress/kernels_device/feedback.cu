@@ -12,7 +12,7 @@ KERNEL wanted(W* values, const Tensor* tensors, int64 many) {
     store(values + part.place, part.own, y);
 }
 
-// Results = the total, rounded, for which one rank answers; and whether what is lost of a tensor is odd.
+// Results = the total, rounded, for which one rank answers; and whether what is lost is odd.
 KERNEL finish(const W* total, W* lost, uint64* odd, const Tensor* tensors, int64 many, int64 answers) {
     Part part(tensors, many);
     Wide sum = load(total + part.place, part.own), rest = load(lost + part.place, part.own);
@@ -25,5 +25,5 @@ KERNEL finish(const W* total, W* lost, uint64* odd, const Tensor* tensors, int64
     }
     if ((const void*)part.of.out != total) store(part.of.out + part.i, part.own, result);
     if (rounds) store(lost + part.place, part.own, rest);
-    if (bad) odd[part.number] = 1;
+    if (bad) all_odd(odd, many);
 }

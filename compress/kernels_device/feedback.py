@@ -15,13 +15,13 @@ __all__ = ["error_feedback", "up_a_tree"]
 def error_feedback(
     method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context, prefer: str = "auto"
 ) -> None:
-    """As `feedback.reduce_with`, of one tensor, or of several as one vector.
+    """As `feedback.reduce_with`, of several tensors as one.
 
     Nothing is waited for to learn what is finite: residuals are copied where it is, and need no second array each.
     """
     xs, results = list(tensors.values()), list(outs.values())
     vector = (sum(x.size for x in xs),), working(xs[0])
-    residuals = [kept(method, key, "residual", x, -0.0) for key, x in tensors.items()]  # all numbers plus -0.0 stay
+    residuals = [kept(method, key, "residual", x) for key, x in tensors.items()]
     codec = warmed(method.codec, method.warmup, at.step)
     with rooms(vector, vector) as (values, total), remembering("feedback", xs, residuals, results) as on:
         on.run("wanted", values)
@@ -33,6 +33,5 @@ def error_feedback(
 
 
 def up_a_tree(method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context) -> None:
-    """As `GTopK.reduce`, of one tensor after the other."""
-    for key, x in tensors.items():
-        error_feedback(method, {key: x}, {key: outs[key]}, allreduce, at, "binomial_tree")
+    """As `GTopK.reduce`."""
+    error_feedback(method, tensors, outs, allreduce, at, "binomial_tree")

@@ -52,6 +52,11 @@ bool finite(W x) { return x - x == 0; }
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
+// Tensors that go as one are all odd, if one is.
+void all_odd(uint64* odd, int64 many) {
+    for (int64 i = 0; i < many; i++) odd[i] = 1;
+}
+
 // What is kept of each tensor = the values of a vector, unless they are odd: not all finite.
 KERNEL keep(const W* values, const uint64* odd, const Tensor* tensors, int64 many) {
     Part part(tensors, many);

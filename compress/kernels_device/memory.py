@@ -71,11 +71,11 @@ def tiles_of(facts: np.ndarray) -> int:
     return tile + -(-count // TILE)
 
 
-def kept(method: Method, key: str, part: str, x: OnDevice, nothing: float) -> OnDevice:
-    """What is remembered of a tensor, or at first nothing; it is brought to the device if it is not there."""
+def kept(method: Method, key: str, part: str, x: OnDevice) -> OnDevice:
+    """As `Method.kept`; it is brought to the device if it is not there."""
     found, dtype = method.recall(key, part, x.shape), working(x)
     if not isinstance(found, OnDevice) or found.dtype != dtype:
-        before = np.full(x.shape, nothing) if found is None else found.copy()
+        before = np.full(x.shape, method.by_value[part]) if found is None else found.copy()
         found = lasting(before.astype(dtype))
         method.memory.setdefault(key, {})[part] = found
     return found

@@ -10,6 +10,7 @@ from allreduce.execute.device_memory import rooms
 
 from ..context import Context
 from ..method import AllReduce
+from ..oktopk import regions_of
 from .feedback import error_feedback
 from .memory import Arrays
 from .text import text_of
@@ -20,26 +21,24 @@ THREADS = 256
 
 
 def in_regions(method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce, at: Context) -> None:
-    """As `OkTopK.reduce`, of one tensor after the other."""
+    """As `OkTopK.reduce`."""
 
     def dealt(x: Any, *, out: Any = None, lost: Any = None, **wishes: Any) -> Any:
-        shape = at.size, -(-x.size // at.size)
+        shape = regions_of(x.size, at.size)[:2]
         with rooms((shape, x.dtype), (shape, x.dtype)) as (regions, total):
-            run("deal", regions, x)
+            run("deal", regions, x, x.size)
             allreduce(regions, out=total, lost=regions, **wishes)
-            run("collect", lost, regions)
-            run("collect", out, total)
+            run("collect", lost, regions, x.size)
+            run("collect", out, total, x.size)
         return out
 
-    def run(kernel: str, to: OnDevice, from_: OnDevice) -> None:
-        count = min(to.size, from_.size)
-        length = -(-count // at.size)
+    def run(kernel: str, to: OnDevice, from_: OnDevice, count: int) -> None:
+        size, length, run = regions_of(count, at.size)
         if count:
             launch = launcher(source_of(to.dtype), kernel, THREADS)
-            launch(-(-length * at.size // THREADS), to.ctypes.data, from_.ctypes.data, count, at.size, length)
+            launch(-(-length * size // THREADS), to.ctypes.data, from_.ctypes.data, count, size, length, run)
 
-    for key, x in tensors.items():
-        error_feedback(method, {key: x}, {key: outs[key]}, dealt, at, "direct")
+    error_feedback(method, tensors, outs, dealt, at, "direct")
 
 
 def source_of(dtype: np.dtype) -> str:

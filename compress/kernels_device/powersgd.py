@@ -55,7 +55,7 @@ def iterate(
     """A step of power iteration, of matrices of which `sum_ps` sums P over the ranks."""
     xs, rank = list(tensors.values()), method.rank
     sizes = [(len(x), x.size // len(x)) for x in xs]
-    residuals = [kept(method, key, "residual", x, -0.0) for key, x in tensors.items()]
+    residuals = [kept(method, key, "residual", x) for key, x in tensors.items()]
     with (
         rooms(*(((count,), working(xs[0])) for count in rooms_of(sizes, rank))) as vectors,
         remembering("feedback", xs, residuals, outs) as on,

@@ -113,8 +113,8 @@ def test_every_method_conserves_what_it_was_given_across_a_checkpoint(text):
         ends = [kept[-1].get(key, {}) for _, kept in results]
         if text.startswith("thc"):  # has no memory, for it is right in the mean
             assert not any(ends)
-        elif "own" in ends[0]:  # all know the sum of all states
-            assert np.allclose(sum(end["own"] for end in ends), ends[0]["total"], atol=1e-4)
+        elif "less" in ends[0]:  # all know the sum of all states
+            assert np.allclose(-sum(end["less"] for end in ends), ends[0]["total"], atol=1e-4)
             assert all(np.array_equal(end["total"], ends[0]["total"]) for end in ends)
         else:
             inputs = np.zeros((30, 20))

@@ -7,7 +7,7 @@ from data import CODECS, bits, decoded, gradients
 import compress
 from allreduce.algorithms import TABLE
 from compress import Context
-from compress.oktopk import deal
+from compress.oktopk import deal, regions_of
 from compress.simulate import run, simulate, traffic
 
 F = np.float32
@@ -199,7 +199,7 @@ def given(text, parts, algorithm=""):
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 def test_oktopk_sends_no_more_than_two_thirds_of_its_bound(size):
     """Wherever the large values are: 6 k (p - 1) / p words, or bytes over four."""
-    n, k = 24_000, 240
+    n, k = 28_800, 288
     flat = [gradients(n, seed)["gaussian"] for seed in range(size)]
     skewed = [x * np.exp(-np.arange(n, dtype=F) / 500) for x in flat]
     for parts in (flat, skewed, [sparse(n, k)] * size):
@@ -218,13 +218,15 @@ def test_oktopk_finds_what_is_large_wherever_it_is():
 
 
 def test_dealing_is_undone():
-    for n, size in ((0, 3), (1, 3), (1000, 7), (1001, 7), (64, 8)):
-        x, regions = np.arange(n, dtype=F), np.full((size, -(-n // size)), -1, F)
-        deal(x, regions, False)
+    for n, size in ((0, 3), (1, 3), (1000, 7), (1001, 7), (64, 8), (3071, 3), (3072, 3), (9001, 7), (9000, 1)):
+        *shape, run = regions_of(n, size)
+        assert run == (16 if n > 3071 else 1) and shape[0] * shape[1] - n < size * run
+        x, regions = np.arange(n, dtype=F), np.full(shape, -1, F)
+        deal(x, regions, run, False)
         held = [set(row[row >= 0]) for row in regions]
         assert sorted(v for values in held for v in values) == x.tolist()
         again = np.zeros_like(x)
-        deal(again, regions, True)
+        deal(again, regions, run, True)
         assert np.array_equal(again, x)
 
 

@@ -58,18 +58,21 @@ def test_tensors_plus_residuals(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_results_are_rounded_and_only_what_is_finite_is_kept(dtype):
-    launch, ends = Launch(dtype), np.cumsum(SIZES)
+@pytest.mark.parametrize("place, value", [(0, 0.0), (np.cumsum(SIZES)[5] - 1, -np.inf), (sum(SIZES) - 1, np.nan)])
+def test_results_are_rounded_and_only_what_is_finite_is_kept(dtype, place, value):
+    launch, bad = Launch(dtype), not np.isfinite(value)
     total, lost = launch.vector(1), launch.vector(2)
-    lost[ends[5] - 1], lost[ends[8]] = -np.inf, np.nan  # the last of one tensor, the first of another
+    lost[place] = value
     sums, left, odd = guarded(total), guarded(lost), guarded(np.zeros(len(SIZES), np.uint64))
     launch.run("finish", sums, left, odd, last=(1,))
-    assert odd.tolist() == [k in (5, 9) for k in range(len(SIZES))]
+    assert odd.tolist() == [bad] * len(SIZES)
     with np.errstate(all="ignore"):
         rounded = total.astype(dtype)
         wanted = lost + (total - rounded.astype(launch.wide)) if dtype != launch.wide else lost
     assert np.array_equal(bits(np.concatenate(launch.outs)), bits(rounded))
     assert np.array_equal(bits(left), bits(wanted))
+    odd[3] = 1  # as where tensors are remembered one by one
     launch.run("keep", left, odd)
-    for k, (kept, before, part) in enumerate(zip(launch.kept, launch.residuals, np.split(left, ends[:-1]))):
-        assert np.array_equal(kept, before if odd[k] else part), k
+    parts = np.split(left, np.cumsum(SIZES)[:-1])
+    for k, (kept, before, part) in enumerate(zip(launch.kept, launch.residuals, parts)):
+        assert np.array_equal(kept, before if bad or k == 3 else part), k

@@ -89,23 +89,29 @@ def restore(fake, types, block, out, sums, peaks, count):
 
 
 def push(fake, types, _, vector, table, many, momentum):
-    (x, velocity, _, _, count, _), (_, residual, _, first, _, _) = tensors(fake, table, 2)
-    yield from ((x, types["T"] * count, False), *((part, types["W"] * count, False) for part in (velocity, residual)))
-    yield from ((vector + types["W"] * place, types["W"] * count, True) for place in (0, first))
+    told = tensors(fake, table, many)
+    for x, _, _, _, count, _ in told[: many // 2]:
+        yield x, types["T"] * count, False
+    for _, kept, _, first, count, _ in told:
+        yield from ((kept, types["W"] * count, False), (vector + types["W"] * first, types["W"] * count, True))
 
 
-def stop(fake, types, _, vector, odd, table, many):
-    (_, _, out, _, count, _), (_, _, _, first, _, _) = tensors(fake, table, 2)
-    yield from ((out, types["T"] * count, False), (odd, 16, True))
-    for place in (vector, vector + types["W"] * first):
-        yield from ((place, types["W"] * count, False), (place, types["W"] * count, True))
+def stop(fake, types, _, vector, sent, odd, table, many):
+    count = sum(count for *_, count, _ in tensors(fake, table, many))
+    yield from ((sent, types["T"] * count // 2, False), (odd, 8 * many, True))
+    yield from ((vector, types["W"] * count, False), (vector, types["W"] * count, True))
 
 
-def deal(fake, types, _, regions, x, count, size, length):
+def share(fake, types, _, total, table, many):
+    for _, _, out, first, count, _ in tensors(fake, table, many)[: many // 2]:
+        yield from ((total + types["T"] * first, types["T"] * count, False), (out, types["T"] * count, True))
+
+
+def deal(fake, types, _, regions, x, count, size, length, run):
     return [(x, types["T"] * count, False), (regions, types["T"] * size * length, True)]
 
 
-def collect(fake, types, _, x, regions, count, size, length):
+def collect(fake, types, _, x, regions, count, size, length, run):
     return [(regions, types["T"] * size * length, False), (x, types["T"] * count, True)]
 
 
@@ -155,7 +161,7 @@ def keep_factors(fake, types, rank, odd, table, many):
 OF_METHODS = {
     function.__name__: function
     for function in (
-        wanted, finish, keep, apart, go_on, push, stop, deal, collect, peaks, quantise, restore,
+        wanted, finish, keep, apart, go_on, push, stop, share, deal, collect, peaks, quantise, restore,
         multiply, orthonormalise, multiply_turned, add_parts, approximate, keep_factors,
     )
 }
