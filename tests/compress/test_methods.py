@@ -1,6 +1,7 @@
 """What methods promise, over steps and over ranks."""
 
 import pickle
+from functools import partial
 from itertools import combinations
 from threading import Thread
 
@@ -11,6 +12,7 @@ from data import gradients
 
 import compress
 from compress import Context
+from compress.method import parts_of
 from compress.simulate import run
 
 F = np.float32
@@ -400,7 +402,13 @@ def test_a_residual_that_shrinks_may_be_of_an_unbiased_codec():
     assert np.linalg.norm(method.residual("w")) < 2 * np.linalg.norm(x)
 
 
-@pytest.mark.parametrize("text", ["feedback(topk:ratio=0.1)", "powersgd:rank=2", "dgc(topk:ratio=0.1)"])
+TOGETHER = [
+    "feedback(topk:ratio=0.1)", "powersgd:rank=2", "dgc(topk:ratio=0.1)", "sparcml(topk:ratio=0.1)", "gtopk:ratio=0.1",
+    "oktopk:ratio=0.1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TOGETHER)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_tensors_that_go_together_lose_nothing_and_remember_each(text, dtype):
     """All results, plus what is left in the end, are all that was given; the bits are the same on all ranks."""
@@ -410,8 +418,8 @@ def test_tensors_that_go_together_lose_nothing_and_remember_each(text, dtype):
 
     def work(rank, allreduce):
         method = compress.get(text)
-        totals = [method.reduce_together(x, allreduce, Context(i, 0, rank, 2)) for i, x in enumerate(given[rank])]
-        return totals, method
+        sums = (method.reduce_together(x, allreduce, Context(i, 0, rank, 2)) for i, x in enumerate(given[rank]))
+        return [{key: total.copy() for key, total in totals.items()} for totals in sums], method
 
     (one, method), (other, _) = run(2, work)
     for key, shape in shapes.items():
@@ -425,6 +433,59 @@ def test_tensors_that_go_together_lose_nothing_and_remember_each(text, dtype):
             total = sum(step[key].astype(np.float64) for step in one) + left
             wanted = sum(x[key].astype(np.float64) for rank in given for x in rank)
             assert np.allclose(total, wanted, atol=1e-4 if dtype == np.float32 else 0.2), key
+
+
+@pytest.mark.parametrize("text", [*TOGETHER, "ef21(int8)", "feedback(int4:block=32)", "thc:block=32"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("near", [True, False])
+def test_tensors_may_change_their_company(text, dtype, near):
+    """The results and the memory are those of a method that begins every step with a copy of what it remembers."""
+    groups = ["ab", "ab", "ab", "a", "ab", "bc", "abc", "abc", "b", "cb", "abc"]
+    shapes = {"a": (9, 8), "b": (11,), "c": (3, 4, 5)}
+
+    def given(rank, step):
+        whole = np.random.default_rng([rank, step]).standard_normal(143).astype(dtype)
+        parts = parts_of(whole, {key: np.empty(shape) for key, shape in shapes.items()})
+        return {key: parts[key] if near else parts[key].copy() for key in groups[step]}
+
+    def work(rank, allreduce, anew):
+        def in_place(x, out=None, **wishes):
+            out = x if out is None else out
+            out[...] = allreduce(x.copy(), **wishes)
+            return out
+
+        method, seen = compress.get(text), []
+        for step in range(len(groups)):
+            tensors = given(rank, step)
+            if anew:
+                before, method = method.state_dict(), compress.get(text)
+                method.load_state_dict(before)
+            sums = method.reduce_together(tensors, in_place, Context(step, 0, rank, 2))
+            seen += [sums[key].tobytes() for key in groups[step]]
+            assert all(np.array_equal(x, given(rank, step)[key]) for key, x in tensors.items())
+        memory = method.state_dict()["memory"]
+        assert set(memory) <= set(shapes)
+        return seen, {(key, name): part.tobytes() for key, parts in memory.items() for name, part in parts.items()}
+
+    assert run(2, partial(work, anew=False)) == run(2, partial(work, anew=True))
+
+
+def test_of_tensors_next_to_each_other_nothing_is_copied():
+    """Neither of what is given, nor of what is remembered; the two vectors for that are used in turn."""
+    method, whole = compress.get("feedback(topk:ratio=0.1)"), np.ones(100, np.float32)
+    tensors = parts_of(whole, {"a": np.empty((3, 20)), "none": np.empty(0), "b": np.empty(40)})
+    given, kept = [], []
+
+    def watched(x, codec, out, lost, residual, prefer):
+        given.append((x.ctypes.data, out.ctypes.data))
+        kept.append((residual.ctypes.data, lost.ctypes.data))
+        return alone(x, codec=codec, out=out, lost=lost, residual=residual)
+
+    for step in range(5):
+        method.reduce_together(tensors, watched, Context(step))
+    assert {place for place, _ in given} == {whole.ctypes.data} and len(set(given)) == 1
+    (_, one), (before, other), *_ = kept
+    assert before == one and kept[1:] == [(one, other), (other, one)] * 2
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
