@@ -163,6 +163,7 @@ class Method:
             self.spare.clear()
         else:
             self.memory.pop(key, None)
+            self.spare.pop(key, None)
 
     def state_dict(self) -> dict[str, Any]:
         """The configuration and a copy of the memory of this rank."""

@@ -437,18 +437,23 @@ def test_tensors_that_go_together_lose_nothing_and_remember_each(text, dtype):
 
 @pytest.mark.parametrize("text", [*TOGETHER, "ef21(int8)", "feedback(int4:block=32)", "thc:block=32"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("near", [True, False])
-def test_tensors_may_change_their_company(text, dtype, near):
+@pytest.mark.parametrize("where", ["apart", "together", "in Fortran order"])
+def test_tensors_may_change_their_company(text, dtype, where):
     """The results and the memory are those of a method that begins every step with a copy of what it remembers."""
-    groups = ["ab", "ab", "ab", "a", "ab", "bc", "abc", "abc", "b", "cb", "abc"]
-    shapes = {"a": (9, 8), "b": (11,), "c": (3, 4, 5)}
+    groups = ["ab", "ab", "ab", "a", "ab", "bc", "cb", "abc", "abc", "b", "abc", "ab", "abc"]
+    shapes = {"a": (90, 80), "b": (11,), "c": (3, 40, 5)}
 
-    def given(rank, step):
-        whole = np.random.default_rng([rank, step]).standard_normal(143).astype(dtype)
-        parts = parts_of(whole, {key: np.empty(shape) for key, shape in shapes.items()})
-        return {key: parts[key] if near else parts[key].copy() for key in groups[step]}
+    def given(rank, step, where):
+        like = {key: np.empty(shapes[key]) for key in groups[step]}
+        whole = np.random.default_rng([rank, step]).standard_normal(sum(x.size for x in like.values())).astype(dtype)
+        parts = parts_of(whole, like)
+        if where == "in Fortran order" and "a" in parts:
+            values = parts["a"].copy()
+            parts["a"] = parts["a"].reshape(-1).reshape(shapes["a"], order="F")
+            parts["a"][...] = values
+        return parts if where != "apart" else {key: part.copy() for key, part in parts.items()}
 
-    def work(rank, allreduce, anew):
+    def work(rank, allreduce, where, anew=False):
         def in_place(x, out=None, **wishes):
             out = x if out is None else out
             out[...] = allreduce(x.copy(), **wishes)
@@ -456,18 +461,28 @@ def test_tensors_may_change_their_company(text, dtype, near):
 
         method, seen = compress.get(text), []
         for step in range(len(groups)):
-            tensors = given(rank, step)
+            tensors = given(rank, step, where)
             if anew:
                 before, method = method.state_dict(), compress.get(text)
                 method.load_state_dict(before)
             sums = method.reduce_together(tensors, in_place, Context(step, 0, rank, 2))
             seen += [sums[key].tobytes() for key in groups[step]]
-            assert all(np.array_equal(x, given(rank, step)[key]) for key, x in tensors.items())
-        memory = method.state_dict()["memory"]
-        assert set(memory) <= set(shapes)
+            assert all(np.array_equal(x, given(rank, step, where)[key]) for key, x in tensors.items())
+        memory, kept = method.state_dict()["memory"], [key for key in method.spare if "\0" in key]
+        assert set(memory) <= set(shapes) and kept in ([], ["a\0b\0c"])
         return seen, {(key, name): part.tobytes() for key, parts in memory.items() for name, part in parts.items()}
 
-    assert run(2, partial(work, anew=False)) == run(2, partial(work, anew=True))
+    assert run(2, partial(work, where=where)) == run(2, partial(work, where="apart", anew=True))
+
+
+@pytest.mark.parametrize("key", ["a", None])
+def test_what_is_forgotten_takes_no_memory(key):
+    method = compress.get("feedback(int8)")
+    for step in range(2):
+        method.reduce(np.ones(100, np.float32), alone, "a", Context(step))
+    assert method.memory and method.spare
+    method.reset(key)
+    assert not method.memory and not method.spare
 
 
 def test_of_tensors_next_to_each_other_nothing_is_copied():
