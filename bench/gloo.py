@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-__all__ = ["OPS", "TYPES", "begin", "start"]
+__all__ = ["OPS", "TYPES", "begin", "end_group", "start"]
 
 OPS = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 #: Those of NumPy that it takes.
@@ -40,4 +40,10 @@ def begin(comm: MPI.Intracomm, backend: str) -> None:
     port = comm.bcast(store.port if store else 0)
     store = store or dist.TCPStore(host, port, None, False, wait_for_workers=False)
     dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size)
-    atexit.register(dist.destroy_process_group)  # its threads must not outlive the interpreter
+    atexit.register(end_group)  # its threads must not outlive the interpreter
+
+
+def end_group() -> None:
+    """End PyTorch's default group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

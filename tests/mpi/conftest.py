@@ -78,8 +78,10 @@ def gloo():
     import torch.distributed as dist
 
     import allreduce.torch_backend  # noqa: F401
+    from bench.gloo import end_group
 
     torch.set_num_threads(1)
+    end_group()  # that of a sweep with gloo
     dist.init_process_group("allreduce")
     yield dist.new_group(backend="gloo")
     dist.destroy_process_group()

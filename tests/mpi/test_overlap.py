@@ -19,7 +19,7 @@ from bench.training.ways import Descent, Way  # noqa: E402
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("gloo")]
 #: Seconds, and layers.
-PAUSE, LAYERS = 0.01, 4
+PAUSE, LAYERS = 0.03, 4
 
 
 class Slow(torch.autograd.Function):
