@@ -44,14 +44,17 @@ CASES = {
 
 @pytest.mark.parametrize("words", CASES)
 def test_one_line_says_what_is_wrong(words, capsys):
-    try:
-        code = main([word.format(python=sys.executable) for word in words.split()])
-    except SystemExit as end:
-        code = end.code
+    assert main([word.format(python=sys.executable) for word in words.split()]) == 2
     said = capsys.readouterr()
-    assert code == 2
-    assert re.search(CASES[words].format(python=sys.executable), said.err.splitlines()[-1])
+    (line,) = said.err.splitlines()
+    assert re.search(CASES[words].format(python=sys.executable), line)
     assert "squared error" not in said.out, "has already begun"
+
+
+def test_one_rank_says_it(capsys, monkeypatch):
+    monkeypatch.setattr("bench.__main__.rank", lambda: 1)
+    assert main(["sweep", "--max", "-1"]) == 2
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("words", ["sweep", "environment", "preflight --nodes 1 --ppn 1", "codecs int8 --wire"])
