@@ -58,11 +58,11 @@ def parser() -> Parser:
 
 
 def size(text: str) -> int:
-    """A number of bytes: 4, 64K, 16M, 1G."""
+    """A number of bytes, up to 1024G: 4, 64K, 16M, 1G."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    if not number.isdigit() or not int(number):
-        raise argparse.ArgumentTypeError(f"expected a size such as 4, 64K or 16M, not {text!r}")
+    if not number.isdigit() or not 0 < int(number) * unit <= 1 << 40:
+        raise argparse.ArgumentTypeError(f"expected a size such as 4, 64K or 16M, up to 1024G, not {text!r}")
     return int(number) * unit
 
 
