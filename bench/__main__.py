@@ -103,6 +103,8 @@ def codecs(wishes: dict[str, Any]) -> int:
         raise ValueError(f"--{name} is for {fitting}, not for {SHOWN[way]}")
     if "bytes" in wishes:
         wishes["nbytes"] = wishes.pop("bytes")
+        if wishes["nbytes"] < 4:
+            raise ValueError(f"--bytes: expected at least 4, those of a value, not {wishes['nbytes']}")
     for text in texts or ():
         compress.get(text)
     if way == "wire":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from . import slurm
 from .advice.options import add_options
@@ -20,7 +20,10 @@ STYLES = ("table", "osu", "nccl-tests", "csv")
 
 
 def arguments(words: Sequence[str] | None = None) -> dict[str, Any]:
-    """The wishes of the command line; what a sweep's file says counts where the command line says nothing else."""
+    """The wishes of the command line; what a sweep's file says counts where the command line says nothing else.
+
+    Raises ValueError if they make no sense.
+    """
     words = list(sys.argv[1:] if words is None else words)
     wishes = vars(parser().parse_args(words))
     if wishes["command"] != "sweep":
@@ -33,9 +36,16 @@ def arguments(words: Sequence[str] | None = None) -> dict[str, Any]:
     return wishes
 
 
-def parser() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """One that says in a line what is wrong, as all else does: every rank has one."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; {self.prog} --help names all options")
+
+
+def parser() -> Parser:
     """Of all commands."""
-    top = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of all-reduce.")
+    top = Parser(prog="python -m bench", description="Benchmarks of all-reduce.")
     commands = top.add_subparsers(dest="command", required=True)
     _sweep(commands)
     commands.add_parser("environment", help="what was detected, and what it means")
@@ -48,11 +58,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def size(text: str) -> int:
-    """A number of bytes: 4, 64K, 16M, 1G."""
+    """A number of bytes, up to 1024G: 4, 64K, 16M, 1G."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    if not number.isdigit() or not int(number):
-        raise argparse.ArgumentTypeError(f"expected a size such as 4, 64K or 16M, not {text!r}")
+    if not number.isdigit() or not 0 < int(number) * unit <= 1 << 40:
+        raise argparse.ArgumentTypeError(f"expected a size such as 4, 64K or 16M, up to 1024G, not {text!r}")
     return int(number) * unit
 
 

@@ -11,7 +11,8 @@ from allreduce.execute.cache import keep
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, check_codec, fitting, flat, working
+from .method import AllReduce, Method, check_codec, working
+from .vectors import fitting, flat
 from .warmup import check, warmed
 
 __all__ = ["DGC"]

@@ -9,7 +9,8 @@ import numpy as np
 from . import doors
 from .codec import START, Codec
 from .context import Context
-from .method import AllReduce, Method, check_codec, fitting, working
+from .method import AllReduce, Method, check_codec, working
+from .vectors import fitting
 from .warmup import check, warmed
 
 __all__ = ["ErrorFeedback", "reduce_with"]

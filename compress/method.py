@@ -1,8 +1,6 @@
 """The interface of methods: what is done before and after an all-reduce, with a memory."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -14,8 +12,9 @@ from allreduce.execute.cache import keep
 from .codec import START, Codec
 from .context import Context
 from .table import config
+from .vectors import as_one, fitting, next_to_each_other, parts_of
 
-__all__ = ["AllReduce", "Method", "check_codec", "finite", "parts_of", "together", "working"]
+__all__ = ["AllReduce", "Method", "check_codec", "finite", "working"]
 
 
 class AllReduce(Protocol):
@@ -27,7 +26,7 @@ class AllReduce(Protocol):
     op : str
     codec : Codec, optional
     out : ndarray, optional
-        Of the shape and dtype of x, and other memory: where the result goes if losses are asked for.
+        Of the shape and dtype of x: where the result goes if losses are asked for. It may be x, but not `lost`.
     lost : ndarray, optional
         Where to leave what the encodings of this rank lose, of its own values, of partial and of finished sums: x, or
         with a residual another array like it. Result and losses of all ranks add up to the inputs.
@@ -63,7 +62,8 @@ class Method:
     spare : dict of str to dict of str to ndarray
         Arrays that are not needed any more, and are room for the same parts in the next step.
     by_value : dict of str to float
-        The parts that have a number for each value of a tensor, and what that is at first.
+        The parts that have a number for each value of a tensor, and what that is at first. With any others, or with
+        none, a method says itself how tensors go together, or they go one by one.
     """
 
     memory: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -96,11 +96,11 @@ class Method:
         They go as one tensor, in as many all-reduces as that takes, and stay as they are. Their sums may lie where the
         next call for the same tensors leaves its own.
         """
-        if len(tensors) < 2:
+        if len(tensors) < 2 or not self.by_value:
             return {key: self.reduce(x, allreduce, key, at) for key, x in tensors.items()}
         one, shape = "\0".join(tensors), (sum(x.size for x in tensors.values()),)
         if one not in self.spare:
-            self.spare = {key: rooms for key, rooms in self.spare.items() if not tensors.keys() & set(key.split("\0"))}
+            self.free(*tensors)
         vector = out = self.room(one, "sums", shape, next(iter(tensors.values())).dtype)
         if next_to_each_other(tensors.values()):
             vector = as_strided(next(x for x in tensors.values() if x.size), shape, (out.itemsize,))
@@ -163,7 +163,11 @@ class Method:
             self.spare.clear()
         else:
             self.memory.pop(key, None)
-            self.spare.pop(key, None)
+            self.free(key)
+
+    def free(self, *keys: str) -> None:
+        """Give away the rooms of tensors, alone and with others."""
+        self.spare = {one: rooms for one, rooms in self.spare.items() if not {*keys} & {*one.split("\0")}}
 
     def state_dict(self) -> dict[str, Any]:
         """The configuration and a copy of the memory of this rank."""
@@ -212,47 +216,6 @@ def check_codec(method: Any) -> None:
 def working(x: np.ndarray) -> np.dtype:
     """The dtype in which a tensor is remembered: float32, or float64 for that."""
     return np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-
-
-def together(arrays: dict[str, np.ndarray], allreduce: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
-    """The sums of several arrays, which are left as they are, in one all-reduce, which may work in place."""
-    if not arrays:
-        return {}
-    return parts_of(allreduce(np.concatenate([x.reshape(-1) for x in arrays.values()])), arrays)
-
-
-def parts_of(flat: np.ndarray, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The parts of a flat array that have the shapes of others, by their keys."""
-    pieces = np.split(flat, np.cumsum([x.size for x in like.values()])[:-1]) if like else []
-    return {key: piece.reshape(x.shape) for (key, x), piece in zip(like.items(), pieces)}
-
-
-def flat(array: np.ndarray) -> np.ndarray:
-    """In C order."""
-    return array.reshape(-1)
-
-
-def next_to_each_other(arrays: Iterable[np.ndarray]) -> bool:
-    """Whether some have values, and these lie in memory one after the other, in C order."""
-    some = [array for array in arrays if array.size]
-    ends = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in some]
-    return bool(some) and all(a.flags.c_contiguous for a in some) and all(a[1] == b[0] for a, b in pairwise(ends))
-
-
-def as_one(pieces: list[np.ndarray]) -> np.ndarray:
-    """Arrays one after the other as one: that of which `parts_of` made them, or else a copy."""
-    whole = pieces[0].base
-    if isinstance(whole, np.ndarray) and (whole.ndim, whole.dtype) == (1, pieces[0].dtype):
-        all_of_it = whole.size == sum(piece.size for piece in pieces)
-        if all_of_it and all(piece.base is whole for piece in pieces) and next_to_each_other(pieces):
-            return whole
-    return np.concatenate([piece.reshape(-1) for piece in pieces])
-
-
-def fitting(array: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array that is in order, or else a new one."""
-    good = array is not None and array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
-    return array if array is not None and good else np.empty(shape, dtype)
 
 
 @keep

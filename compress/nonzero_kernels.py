@@ -24,7 +24,7 @@ def _empty(part: Any) -> bool:
 @keep
 @njit(nogil=True, error_model="numpy")
 def find(words: Any, places: Any) -> int:
-    """Write where values are not zero, which has room for all; and how many there are."""
+    """Write to `places`, which has room for all, where values are not zero; how many are not."""
     found = 0
     for first in range(0, words.size, RUN):
         part = words[first : first + RUN]

@@ -58,13 +58,13 @@ class OkTopK(Sparsified):
             x: np.ndarray, out: np.ndarray, lost: np.ndarray, residual: np.ndarray, **wishes: Any
         ) -> np.ndarray:
             *shape, run = regions_of(x.size, at.size)
-            regions, total = (self.room(key, part, tuple(shape), x.dtype) for part in ("regions", "sums"))
+            regions, total = (self.room(key, part, tuple(shape), x.dtype) for part in ("regions", "totals"))
             regions[:, -run:] = 0  # some of which may stay empty
             deal(np.add(x, residual, out=lost).reshape(-1), regions, run, back=False)
             total = allreduce(regions, out=total, lost=regions, **wishes)
             deal(lost.reshape(-1), regions, run, back=True)
             deal(out.reshape(-1), total, run, back=True)
-            self.spare.setdefault(key, {}).update(regions=regions, sums=total)
+            self.spare.setdefault(key, {}).update(regions=regions, totals=total)
             return out
 
         codec = warmed(self.codec, self.warmup, at.step)

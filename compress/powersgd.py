@@ -11,7 +11,8 @@ from allreduce.execute.cache import keep
 from . import doors
 from .codec import START
 from .context import Context
-from .method import AllReduce, Method, together, working
+from .method import AllReduce, Method, working
+from .vectors import together
 
 __all__ = ["PowerSGD"]
 

@@ -7,8 +7,9 @@ import numpy as np
 from .codec import START
 from .context import Context
 from .feedback import ErrorFeedback
-from .method import AllReduce, fitting, working
+from .method import AllReduce, working
 from .nonzero import Nonzero
+from .vectors import fitting
 from .warmup import warmed
 
 __all__ = ["SparCML"]

@@ -11,9 +11,10 @@ from allreduce.execute.cache import keep
 from . import doors
 from .codec import START
 from .context import Context
-from .method import AllReduce, Method, together
+from .method import AllReduce, Method
 from .noise import apart, noise, noise_key
 from .values import nearest, peak
+from .vectors import together
 
 __all__ = ["THC", "holding"]
 

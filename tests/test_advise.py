@@ -142,10 +142,7 @@ GLM = OTHERS["GLM-130B"]._replace(nodes=100)
 
 def advise(capsys, *arguments):
     """What the command line prints, and its exit code."""
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = stop.code
+    code = main(arguments)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 

@@ -23,7 +23,8 @@ CASES = {
     "sweep --resume": "--resume goes on with a file: name it by --json",
     "sweep --data README.md": "README.md is no .npy file",
     "sweep --data /dev/null": "/dev/null is no .npy file",
-    "sweep --batched -1": "--batched: expected a size such as 4, 64K or 16M, not '-1'",
+    "sweep --batched -1": "--batched: expected a size such as 4, 64K or 16M, up to 1024G, not '-1'",
+    "sweep --max 99999999999G": "up to 1024G, not '99999999999G'",
     "codecs foo": "unknown codec 'foo'",
     "codecs int8 --ranks 0": "above zero, not '0'",
     "codecs int8 --count 0": "above zero, not '0'",
@@ -32,6 +33,7 @@ CASES = {
     "codecs int8 --algorithm ring": "--algorithm is for --wire, not for their errors",
     "codecs int8 --speed --json a.jsonl": "--json is for --wire, not for --speed",
     "codecs int8 --bytes 4K": "--bytes is for --speed and --wire, not for their errors",
+    "codecs int8 --speed --bytes 3": "--bytes: expected at least 4, those of a value, not 3",
     "codecs int8 --wire --ranks 2": "--ranks is for their errors, not for --wire",
     "codecs int8 --wire --algorithm rign": "unknown algorithm 'rign'",
     "peers README.md": "README.md, line 1: not JSON",
@@ -44,14 +46,17 @@ CASES = {
 
 @pytest.mark.parametrize("words", CASES)
 def test_one_line_says_what_is_wrong(words, capsys):
-    try:
-        code = main([word.format(python=sys.executable) for word in words.split()])
-    except SystemExit as end:
-        code = end.code
+    assert main([word.format(python=sys.executable) for word in words.split()]) == 2
     said = capsys.readouterr()
-    assert code == 2
-    assert re.search(CASES[words].format(python=sys.executable), said.err.splitlines()[-1])
+    (line,) = said.err.splitlines()
+    assert re.search(CASES[words].format(python=sys.executable), line)
     assert "squared error" not in said.out, "has already begun"
+
+
+def test_one_rank_says_it(capsys, monkeypatch):
+    monkeypatch.setattr("bench.__main__.rank", lambda: 1)
+    assert main(["sweep", "--max", "-1"]) == 2
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("words", ["sweep", "environment", "preflight --nodes 1 --ppn 1", "codecs int8 --wire"])

@@ -335,7 +335,7 @@ def test_a_plan_is_read_like_the_command_line_and_overridden_by_it(tmp_path, cap
             arguments(["sweep", "--plan", str(plan)])
     for text in ("speed = 1", 'max = "ten"'):
         plan.write_text(text)
-        with pytest.raises(SystemExit):
+        with pytest.raises(ValueError, match="--help"):
             arguments(["sweep", "--plan", str(plan)])
 
 

@@ -23,9 +23,11 @@ __all__ = ["contest"]
 
 
 def contest(wish: Train) -> int:
-    """Returns 1 if any way went wrong, else 0; collective."""
+    """Returns 1 if any way went wrong, else 0; collective. ValueError if a batch is more than there is."""
     torch.set_num_threads(1)
     facts, task = environment(MPI.COMM_WORLD), TASKS[wish.model]()
+    if wish.batch > len(task.inputs):
+        raise ValueError(f"--batch {wish.batch}: there are {len(task.inputs)} samples")
     batches = task.batches(wish.steps + wish.probe, wish.batch * wish.mesh[0], wish.seed)
     journal = opened(wish.json, False, MPI.COMM_WORLD)
     team = replicas if wish.parallel == "data" else split

@@ -33,10 +33,10 @@ def in_regions(method: Any, tensors: Arrays, outs: Arrays, allreduce: AllReduce,
         return out
 
     def run(kernel: str, to: OnDevice, from_: OnDevice, count: int) -> None:
-        size, length, run = regions_of(count, at.size)
+        size, length, near = regions_of(count, at.size)
         if count:
             launch = launcher(source_of(to.dtype), kernel, THREADS)
-            launch(-(-length * size // THREADS), to.ctypes.data, from_.ctypes.data, count, size, length, run)
+            launch(-(-length * size // THREADS), to.ctypes.data, from_.ctypes.data, count, size, length, near)
 
     error_feedback(method, tensors, outs, dealt, at, "direct")
 

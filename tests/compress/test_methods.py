@@ -12,8 +12,9 @@ from data import gradients
 
 import compress
 from compress import Context
-from compress.method import parts_of
+from compress.method import Method
 from compress.simulate import run
+from compress.vectors import parts_of
 
 F = np.float32
 CODECS = [
@@ -475,14 +476,46 @@ def test_tensors_may_change_their_company(text, dtype, where):
     assert run(2, partial(work, where=where)) == run(2, partial(work, where="apart", anew=True))
 
 
+@pytest.mark.parametrize("keys", ["a", "ab"])
 @pytest.mark.parametrize("key", ["a", None])
-def test_what_is_forgotten_takes_no_memory(key):
+def test_what_is_forgotten_takes_no_memory(keys, key):
     method = compress.get("feedback(int8)")
     for step in range(2):
-        method.reduce(np.ones(100, np.float32), alone, "a", Context(step))
+        method.reduce_together({name: np.ones(100, np.float32) for name in keys}, alone, Context(step))
     assert method.memory and method.spare
     method.reset(key)
-    assert not method.memory and not method.spare
+    assert not method.spare and {*method.memory} == ({*keys} - {key} if key else set())
+
+
+def test_a_method_that_names_no_parts_remembers_each_tensor():
+    class Counting(Method):
+        def reduce(self, x, allreduce, key, at, out=None):
+            before = self.recall(key, "calls", ())
+            self.remember(key, calls=np.array(1 if before is None else before + 1))
+            return allreduce(x)
+
+    method = Counting()
+    for _ in range(2):
+        method.reduce_together({"a": np.ones(2), "b": np.ones(3)}, lambda x: x)
+    assert {key: int(parts["calls"]) for key, parts in method.memory.items()} == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("text", ["feedback(int8)", "dgc(topk)", "ef21(topk)", "gtopk", "oktopk", "sparcml(topk)"])
+def test_tensors_that_stay_together_take_the_same_memory_in_all_steps(text):
+    """The room of one part does not take that of another, or it would be made anew in every step."""
+    method, used = compress.get(text), []
+
+    def into(x, out=None, lost=None, **wishes):
+        used[-1] += [array for array in (x, out, lost) if array is not None]
+        out = x if out is None else out
+        out[...] = alone(x, lost=lost, **wishes)
+        return out
+
+    for step in range(6):
+        used.append([])
+        method.reduce_together({name: np.ones(100, np.float32) for name in "ab"}, into, Context(step))
+    places = [[array.ctypes.data for array in arrays] for arrays in used]
+    assert places[2] == places[4] and places[3] == places[5]
 
 
 def test_of_tensors_next_to_each_other_nothing_is_copied():

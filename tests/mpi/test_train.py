@@ -145,3 +145,9 @@ def test_errors_at_the_door(wishes, words):
     with pytest.raises(ValueError, match=words):
         Train(**wishes).check()
     MPI.COMM_WORLD.Barrier()
+
+
+def test_a_replica_has_no_sample_twice_in_a_step():
+    with pytest.raises(ValueError, match="--batch 5000: there are 1197 samples"):
+        Train(batch=5000, steps=3).run()
+    MPI.COMM_WORLD.Barrier()
