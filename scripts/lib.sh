@@ -2,6 +2,13 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+for name in LAUNCHES LOG RANKS; do
+    if [[ ! ${!name:-1} =~ ^[1-9][0-9\ ]*$ ]]; then
+        echo "${0##*/}: $name='${!name}' is no whole number above zero" >&2
+        exit 2
+    fi
+done
+
 # A rank is one thread: ranks, not thread pools, share the cores.
 export OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
