@@ -71,10 +71,11 @@ def repeat(wishes: dict[str, Any]) -> int:
 
 
 def report(wishes: dict[str, Any]) -> int:
-    """Write a page."""
+    """Write a page, and print where."""
     from .report import write
 
     write(**wishes)
+    print(wishes["out"])
     return 0
 
 

@@ -106,14 +106,14 @@ def test_wrong_elements_head_the_page(tmp_path):
     assert main(["report", str(written(tmp_path / "b", [])), "--out", str(out)]) == 2
 
 
-def test_stages_of_codecs_are_a_picture(tmp_path):
+def test_stages_of_codecs_are_a_picture(tmp_path, capsys):
     known = dict(record="codec", ranks=4, nbytes=1 << 20, plain=2e-3, algorithm="direct", saved=3.9, wrong=0)
     times = dict(seconds=1e-3, encode=2e-4, wire=6e-4, decode=3e-4)
     records = [known | times | {"codec": "int8"}, known | dict.fromkeys(times) | {"codec": "sparcml", "seconds": 2e-3}]
     file, out = written(tmp_path / "a", []), tmp_path / "r.html"
     with file.open("a") as end:
         end.writelines(json.dumps(each) + "\n" for each in records)
-    assert main(["report", str(file), "--out", str(out)]) == 0
+    assert main(["report", str(file), "--out", str(out)]) == 0 and capsys.readouterr().out == f"{out}\n"
     (svg,) = re.findall(r"<svg.*?</svg>", out.read_text(), re.S)
     assert {"encode", "wire", "decode", "measured", "no codec", "int8, direct", "sparcml, direct"} <= words(svg)
     assert "Stages of codecs, 1 MiB on 4 ranks" in out.read_text()
