@@ -167,7 +167,7 @@ void encode_block(const float* x, Member me, uint64 key, uint8* out) {
 
 void decode_block(const uint8* message, Member me, float* x) {
     float unit = scale(me.own ? get_bytes<2>(message) : 0);
-    int spacing = me.own ? message[2] : 1, number = CLASSES;
+    int spacing = me.count ? message[2] : 1, number = CLASSES;  // threads without values look at steps, too
     if (exists(me)) number = get_bytes<3>(message + 3 + 3 * (me.place / 16)) >> 3 * (me.place / 2 % 8) & 7;
     int head = head_of(me.count), budget = me.count ? record(me.count) - head : 0;
     Share share = share_of(number, spacing, budget, me);
