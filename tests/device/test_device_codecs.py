@@ -34,7 +34,8 @@ def quiet():
 def sizes(codec):
     """Around the ends of a thread's run, of a block, and of a tile; and parts of a block, which leave threads idle."""
     block, tile = codec.strip, max(2048, codec.strip)
-    return sorted({0, 1, 7, 8, 9, 21, 51, 129, 300, block - 1, block, block + 1, tile - 1, tile, tile + 1, tile + block + 9})
+    ends = {block - 1, block, block + 1, tile - 1, tile, tile + 1, tile + block + 9}
+    return sorted({0, 1, 7, 8, 9, 21, 51, 129, 300, *ends})
 
 
 def inputs(codec, dtype):
